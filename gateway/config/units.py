@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h|d)")
+_DURATION = re.compile(r"(?P<number>[0-9]{1,9}(?:\.[0-9]{1,9})?)(?P<unit>ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_SIZE = re.compile(r"(?P<number>\d+)(?P<unit>B|KiB|MiB|GiB)")
-_BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_SIZE = re.compile(r"(?P<number>[0-9]{1,15})(?P<unit>B|KiB|MiB|GiB|)")
+_BYTES = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
 def parse_duration(value: Any) -> Any:
@@ -28,7 +28,7 @@ def parse_duration(value: Any) -> Any:
 
 
 def parse_size(value: Any) -> Any:
-    """``"64MiB"`` or a whole number of bytes → bytes.
+    """``"64MiB"`` or a whole number of bytes, also as text (from a variable) → bytes.
 
     Raises:
         ValueError: neither.
@@ -42,11 +42,23 @@ def parse_size(value: Any) -> Any:
 
 Duration = Annotated[
     float,
-    BeforeValidator(parse_duration, json_schema_input_type=str),
-    Field(gt=0, description="A duration: 250ms, 30s, 5m."),
+    BeforeValidator(parse_duration),
+    Field(gt=0),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,9}([.][0-9]{1,9})?(ms|s|m|h|d)$"}),
 ]
+"""Seconds; in the file ``250ms``, ``30s``, ``5m``."""
+
 ByteSize = Annotated[
     int,
-    BeforeValidator(parse_size, json_schema_input_type=int | str),
-    Field(gt=0, description="A size: bytes, or 64KiB, 64MiB."),
+    BeforeValidator(parse_size),
+    Field(gt=0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": "^[0-9]{1,15}(B|KiB|MiB|GiB)$"},
+            ]
+        }
+    ),
 ]
+"""Bytes; in the file ``65536`` or ``64MiB``."""
