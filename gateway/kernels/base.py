@@ -45,6 +45,8 @@ class ExecRequest:
         manifest: effective limits and capabilities.
         deadline: when the whole execution must have ended, in ``loop.time()`` seconds.
         functions: what the script may call.
+        stubs: declarations of the functions in the script's language; the script is checked against them before it
+            runs. None: no check. Made from cleaned names and schemas only.
     """
 
     execution_id: str
@@ -53,6 +55,7 @@ class ExecRequest:
     manifest: Manifest
     deadline: float
     functions: Functions
+    stubs: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class ExecResult:
         value: compact JSON of its value, UTF-8, at most :data:`MAX_VALUE_BYTES`; ``b"null"`` when it failed.
         logs: what it printed, cut to :data:`MAX_LOG_CHARS`.
         logs_dropped: characters of output that were cut.
+        notes: what the author should know although the script ended well, one sentence each.
     """
 
     ok: bool
@@ -94,6 +98,7 @@ class ExecResult:
     error: ExecError | None = None
     logs: str = ""
     logs_dropped: int = 0
+    notes: tuple[str, ...] = ()
     usage: ExecUsage = field(default_factory=ExecUsage)
 
 
