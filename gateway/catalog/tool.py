@@ -42,3 +42,16 @@ class Tool:
     annotations: Mapping[str, Any]
     definition: Mapping[str, Any]
     digest: str
+
+    @property
+    def shown_name(self) -> str:
+        """The tool's name without its upstream: the alias, or ``raw_name``."""
+        return self.name[len(self.upstream) + 2 :]
+
+    @property
+    def wraps_result(self) -> bool:
+        """FastMCP wraps a result that is no object as ``{"result": …}`` and marks the schema; scripts get the inside.
+
+        A lone ``result`` without the marker is the tool's own shape.
+        """
+        return self.output_schema is not None and self.output_schema.get("x-fastmcp-wrap-result") is True
