@@ -29,30 +29,54 @@ class UpstreamFailed(GatewayError):
     Attributes:
         upstream: its name.
         stage: where it failed.
+        reason: one line that everybody may read.
+        detail: more, for the operator alone: the end of ``stderr``, an address, an excerpt of a body. Cleaned of
+            declared secrets, but it is text of a foreign process, so it never becomes part of ``str(error)``.
         delivered: whether the request may have reached the server; then its outcome is unknown and nobody resends it.
+        status: the HTTP status that said so, or None. A 429 makes the error class RATE_LIMITED.
     """
 
-    def __init__(self, upstream: str, stage: Stage, reason: str, *, delivered: bool = False) -> None:
+    def __init__(
+        self,
+        upstream: str,
+        stage: Stage,
+        reason: str,
+        *,
+        detail: str = "",
+        delivered: bool = False,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
         text = f"upstream {upstream} failed ({stage}): {reason}"
         if delivered:
             text += "; the call may have taken effect, its outcome is unknown"
-        super().__init__(ErrorClass.UPSTREAM_UNAVAILABLE, text)
+        error_class = ErrorClass.RATE_LIMITED if status == 429 else ErrorClass.UPSTREAM_UNAVAILABLE
+        super().__init__(error_class, text, retry_after_s=retry_after_s)
         self.upstream = upstream
         self.stage: Stage = stage
         self.reason = reason
+        self.detail = detail
         self.delivered = delivered
+        self.status = status
 
 
 class UpstreamTimedOut(GatewayError):
-    """No answer within the deadline. The upstream was told to stop; whether it did is unknown."""
+    """No answer within the deadline. The upstream was told to stop; whether it did is unknown.
+
+    Attributes:
+        upstream: its name.
+        what: the method that was not answered.
+        timeout_s: the deadline, seconds.
+    """
 
     def __init__(self, upstream: str, what: str, timeout_s: float) -> None:
-        super().__init__(
-            ErrorClass.UPSTREAM_TIMEOUT,
-            f"upstream {upstream} did not answer {what} within its deadline of {timeout_s:g} s; "
-            "the call may have taken effect",
-        )
+        text = f"upstream {upstream} did not answer {what} within its deadline of {timeout_s:g} s"
+        if what == "tools/call":
+            text += "; the call may have taken effect"
+        super().__init__(ErrorClass.UPSTREAM_TIMEOUT, text)
         self.upstream = upstream
+        self.what = what
+        self.timeout_s = timeout_s
 
 
 class RpcFailed(GatewayError):
@@ -68,6 +92,25 @@ class RpcFailed(GatewayError):
         self.upstream = upstream
         self.code = code
         self.data = data
+
+
+class InputRequired(GatewayError):
+    """The tool wants input from a user (``resultType: "input_required"``), and a script has no user to ask.
+
+    Attributes:
+        upstream: its name.
+        requests: what was asked for: the key of each request → its method (``elicitation/create``, …).
+    """
+
+    def __init__(self, upstream: str, requests: Mapping[str, str]) -> None:
+        wanted = ", ".join(f"{key} ({method})" for key, method in requests.items()) or "an unnamed one"
+        super().__init__(
+            ErrorClass.TOOL_ERROR,
+            f"the tool asked for input that cannot be given here: {wanted}",
+            hint="pass it as an argument if the tool has one for it",
+        )
+        self.upstream = upstream
+        self.requests = dict(requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +174,11 @@ class Connector(Protocol):
         Raises:
             RpcFailed, UpstreamFailed, UpstreamTimedOut. When the caller is cancelled the upstream is told to stop.
         """
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is no longer usable; true from the moment in which :meth:`wait_closed` is due."""
         ...
 
     async def wait_closed(self) -> UpstreamFailed:
