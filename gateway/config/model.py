@@ -25,6 +25,7 @@ URL_PATTERN = r"^https?://[^\s]+$"
 PREFIX_PATTERN = r"^[A-Za-z0-9_-]{0,48}$"
 ALIAS_PATTERN = r"^[A-Za-z0-9_.-]{1,64}$"
 SQLITE_PATTERN = r"^sqlite:///[^:?#].*$"
+PATH_PATTERN = r"^/"
 
 PATTERN_SENTENCES: Final = {
     ORIGIN_PATTERN: "must be http:// or https:// with a host and perhaps a port, and no path",
@@ -32,11 +33,14 @@ PATTERN_SENTENCES: Final = {
     PREFIX_PATTERN: "must be letters, digits, '_' and '-', 48 at most",
     ALIAS_PATTERN: "must be 1 to 64 letters, digits, '_', '.' and '-'",
     SQLITE_PATTERN: "must be sqlite:///FILE (relative to the folder of this file) or sqlite:////ABSOLUTE/FILE",
+    PATH_PATTERN: "must be an absolute path: what a script may reach must not depend on where the gateway was started",
 }
 """The patterns of this module in words, for error messages."""
 
 Strings = Annotated[tuple[str, ...], Strict(False)]
 """A YAML list of strings, kept as a tuple."""
+Paths = Annotated[tuple[Annotated[str, Field(pattern=PATH_PATTERN)], ...], Strict(False)]
+"""A YAML list of absolute paths."""
 
 
 def _upstream_name(name: str) -> str:
@@ -211,8 +215,8 @@ class Manifest(Model):
     """What a tenant's scripts may do. Absent means denied."""
 
     allowed_hosts: Strings = Field((), description="Hosts that fetch() may reach; globs, * is one label.")
-    allowed_read_paths: Strings = Field((), description="Files and folders that scripts may read.")
-    allowed_write_paths: Strings = Field((), description="Files and folders that scripts may write.")
+    allowed_read_paths: Paths = Field((), description="Files and folders that scripts may read.")
+    allowed_write_paths: Paths = Field((), description="Files and folders that scripts may write.")
     env: Environment = Field(default_factory=dict, repr=False, description="What scripts see as their environment.")
     cpu_ms: int = Field(5_000, gt=0, le=600_000, description="CPU time of the script itself, milliseconds.")
     memory_limit_bytes: ByteSize = Field(
@@ -244,7 +248,7 @@ class Tenant(Model):
     )
     auto_threshold: int = Field(4, ge=0, description="In mode auto: below this many tools /mcp lists them directly.")
     upstreams: dict[str, Strings] = Field(
-        description='Upstream name → tool name patterns ("*", "search_*", "!search_delete"); later patterns win.'
+        description='Upstream name → tool name patterns ("*", "search_*", "!search_delete"); an exclusion always wins.'
     )
     kernel: str = Field("python", description="Which of the kernels runs its scripts.")
     manifest: Manifest = Field(Manifest(), description="What its scripts may do and use.")

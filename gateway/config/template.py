@@ -45,7 +45,7 @@ tenants:
   default:
     mode: code                             # code: two tools; direct: the tools themselves; auto: direct while few
     upstreams:
-      time: ["*"]                          # patterns of tool names; "!name" takes one away, later patterns win
+      time: ["*"]                          # patterns of tool names; "!name" takes one away and always wins
     kernel: python
     manifest:                              # what scripts may do; what is not allowed here is denied
       allowedHosts: []                     # such as api.example.com or "*.example.com"; * is one label

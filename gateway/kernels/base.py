@@ -47,6 +47,7 @@ class ExecRequest:
         functions: what the script may call.
         stubs: declarations of the functions in the script's language; the script is checked against them before it
             runs. None: no check. Made from cleaned names and schemas only.
+        on_cancelled: told what the script had used by then when its run is cancelled: an exception carries no result.
     """
 
     execution_id: str
@@ -56,6 +57,7 @@ class ExecRequest:
     deadline: float
     functions: Functions
     stubs: str | None = None
+    on_cancelled: Callable[[ExecUsage], None] = lambda _: None
 
 
 @dataclass(frozen=True, slots=True)

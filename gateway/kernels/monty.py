@@ -151,12 +151,20 @@ class MontyKernel:
         arrived = begun = loop.time()
         logs = LogBuffer()
         ended = _Ended()
+
+        def usage() -> ExecUsage:
+            return ExecUsage(ended.cpu_ms, (loop.time() - begun) * 1000, (begun - arrived) * 1000)
+
         try:
             with monty_os.mounts_of(request.manifest) as mounts:
                 async with self._session(request) as session:
                     begun = loop.time()
                     ended = await self._run_in(session, request, logs, mounts)
             value = b"null" if ended.error else await convert(to_json, ended.value, MAX_VALUE_BYTES)
+        except asyncio.CancelledError:
+            if ended.cpu_ms:
+                request.on_cancelled(usage())
+            raise
         except GatewayError as failure:
             value, ended = b"null", _Ended(error=monty_errors.of_gateway_error(failure))
         except EncodingError as failure:
@@ -168,9 +176,7 @@ class MontyKernel:
             logs=logs.text(),
             logs_dropped=logs.dropped,
             notes=ended.notes,
-            usage=ExecUsage(
-                cpu_ms=ended.cpu_ms, wall_ms=(loop.time() - begun) * 1000, queue_ms=(begun - arrived) * 1000
-            ),
+            usage=usage(),
         )
 
     async def stop(self) -> None:
@@ -244,7 +250,7 @@ class MontyKernel:
     ) -> _Ended:
         """Feed the script to the session and wait for its end, the deadline or our own cancellation."""
         loop = asyncio.get_running_loop()
-        clock = _CpuClock(session.worker_pid)
+        begun, clock = loop.time(), _CpuClock(session.worker_pid)
         error: ExecError | None = None
         value: Any = None
         async with CallScope(request.functions, request.execution_id) as scope:
@@ -255,6 +261,11 @@ class MontyKernel:
                 cpu_ms = clock.read_ms(at_most=request.manifest.cpu_ms)
                 if not feed.done():
                     error = monty_errors.wall_timeout(request.manifest, scope.running)
+            except asyncio.CancelledError:
+                # now, while the worker still exists
+                cpu_ms = clock.read_ms(at_most=request.manifest.cpu_ms)
+                request.on_cancelled(ExecUsage(cpu_ms, (loop.time() - begun) * 1000))
+                raise
             finally:
                 self._feeds.discard(feed)
                 if not feed.done():

@@ -29,6 +29,8 @@ from gateway.kernels.hints import hint_for
 
 _LESS_MEMORY = "fetch or keep less at a time, and return a summary"
 _LESS_CPU = "filter with the tools' own arguments, and avoid nested loops over large lists"
+_LOOKED_AT_CHARS = 8_192
+"""More than the longest text that a failed call puts before a script."""
 _FINDING = re.compile(r"^\S*?:(\d+):(\d+): (?:error|warning)(?:\[[\w-]+\])? ?", re.MULTILINE)
 
 
@@ -117,7 +119,8 @@ _UNDEFINED = re.compile(r"^name '(\w+)' is not defined")
 
 def _runtime(error: MontyRuntimeError, manifest: Manifest, failure: Callable[[str], GatewayError | None]) -> ExecError:
     inner = error.exception()
-    kind, text = type(inner).__name__, str(inner)
+    # cut before anything looks inside: matching 30 MB of a script's own text would hold the event loop for seconds
+    kind, text, told = type(inner).__name__, str(inner)[:_LOOKED_AT_CHARS], str(error)[:_LOOKED_AT_CHARS]
     if kind == "RuntimeError" and (failed := failure(text)):
         return _at(error, failed.error_class, failed.message, failed.hint)
     if kind == "NameError" and (name := _UNDEFINED.match(text)) and hasattr(builtins, name[1]):
@@ -125,8 +128,8 @@ def _runtime(error: MontyRuntimeError, manifest: Manifest, failure: Callable[[st
         return _at(error, ErrorClass.UNSUPPORTED_SYNTAX, message, hint_for(message))
     for rule in _RULES:
         if rule.matches(kind, text):
-            return _limited(error, rule.error_class, str(error), manifest)
-    return _at(error, ErrorClass.RUNTIME_ERROR, str(error), hint_for(str(error)))
+            return _limited(error, rule.error_class, told, manifest)
+    return _at(error, ErrorClass.RUNTIME_ERROR, told, hint_for(told))
 
 
 def _limited(error: MontyRuntimeError, error_class: ErrorClass, text: str, manifest: Manifest) -> ExecError:

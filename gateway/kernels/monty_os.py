@@ -2,7 +2,7 @@
 
 Environment variables are answered from the manifest. Folders are mounts of the engine, which opens them once and
 resolves every path inside them by itself (no ``..``, no link to the outside, no device or pipe). A script names a
-folder as the manifest does: ``allowedReadPaths: [/srv/docs]`` is ``/srv/docs``, and ``[data]`` is ``data``.
+folder as the manifest does: ``allowedReadPaths: [/srv/docs]`` is ``/srv/docs``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def mounts_of(manifest: Manifest) -> Iterator[list[MountDir]]:
             try:
                 mount = MountDir(
                     host_path=path,
-                    virtual_path=virtual_path(path),
+                    virtual_path=str(PurePosixPath(path)),
                     mode="read-write" if path in writable else "read-only",
                     write_bytes_limit=WRITE_BYTES_LIMIT,
                     memory_usage_limit=READ_BYTES_LIMIT,
@@ -68,11 +68,6 @@ def mounts_of(manifest: Manifest) -> Iterator[list[MountDir]]:
                 ) from error
             mounts.append(opened.enter_context(mount))
         yield mounts
-
-
-def virtual_path(path: str) -> str:
-    """The path under which scripts find an allowed folder: as written, relative ones below their ``/``."""
-    return str(PurePosixPath("/", path))
 
 
 class Environment:

@@ -47,11 +47,6 @@ async def test_allowed_folders_are_read_under_the_name_of_the_manifest(lab: Lab,
     assert await lab.value(code, allowed_read_paths=(str(data),)) == ["fine", "fine"]
 
 
-async def test_a_relative_folder_is_read_as_written(lab: Lab, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(data.parent)
-    assert await lab.value("open('data/ok.txt').read()", allowed_read_paths=("data",)) == "fine"
-
-
 @pytest.mark.case("CAPS-06")
 @pytest.mark.case("CAPS-10")
 @pytest.mark.parametrize(
