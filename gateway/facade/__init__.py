@@ -1,1 +1,13 @@
-"""(map to be written)"""
+"""What a client sees: the two tools of code mode, or the tenant's own tools in direct mode.
+
+* :mod:`gateway.facade.base`: the interface that the edge calls, :class:`~gateway.facade.base.Facade`.
+* :mod:`gateway.facade.definitions`: the two tools, word for word; constant for every tenant.
+* :mod:`gateway.facade.code`: code mode: dispatches to the two tools below.
+* :mod:`gateway.facade.docs`: ``docs_search``: which tools there are and how to call them, within a token budget.
+* :mod:`gateway.facade.script`: what an ``execute_code`` script may call, and what it gets back.
+* :mod:`gateway.facade.answer`: the text that goes back to the model: value, logs, errors, cut to its budget.
+* :mod:`gateway.facade.direct`: direct mode: plain federated MCP.
+* :mod:`gateway.facade.accounts`: one request's books: tokens, metrics, ledger and ``_meta`` from one record.
+
+The facade shapes; it never decides whether a call is allowed (the broker does) and never talks to an upstream.
+"""

@@ -1,0 +1,425 @@
+"""The MCP endpoint: one POST in, one answer out, both eras, no state but what is in flight.
+
+A raw ASGI application, because the request objects of a framework cost as much as everything below. The order is:
+Host and Origin → method → key → media types → body → envelope → era rules → facade → answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gateway.edge.eras import (
+    ASSUMED_LEGACY,
+    CACHEABLE,
+    LEGACY,
+    META_SERVER_INFO,
+    META_SUBSCRIPTION,
+    META_VERSION,
+    MODERN,
+    Era,
+    check_modern,
+    era_of,
+    error_status,
+    unsupported_version,
+)
+from gateway.edge.exchange import KEEPALIVE_S, Exchange
+from gateway.edge.http import (
+    Authorities,
+    Headers,
+    HttpRefused,
+    Receive,
+    Scope,
+    Send,
+    read_body,
+    send_refusal,
+)
+from gateway.edge.sessions import SessionIds
+from gateway.edge.wire import (
+    HEADER_MISMATCH,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    Request,
+    RequestId,
+    WireError,
+    error_bytes,
+    notification_bytes,
+    parse_call,
+    parse_params,
+    parse_request,
+    result_bytes,
+)
+from gateway.errors import ErrorClass, GatewayError
+from gateway.facade.base import Caller, Facade, Refused
+from gateway.metering.metrics import Metrics
+from gateway.tenancy.authenticator import Authenticator, AuthFailed, Principal
+from gateway.tenancy.tenant import Tenant
+
+log = logging.getLogger("gateway.edge")
+
+Handler = Callable[[Request, Caller], Coroutine[Any, Any, Mapping[str, Any]]]
+
+CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+LIMIT_CODE = 429
+"""JSON-RPC code of a limit hit outside a tool call: an own code, outside the reserved range."""
+FORBIDDEN_CODE = 403
+
+
+@dataclass(slots=True)
+class _Run:
+    """One request on its way, and what is observed of it: ``tool`` and ``error_type`` are metric labels."""
+
+    request: Request
+    id: RequestId
+    era: Era
+    headers: Headers
+    caller: Caller
+    receive: Receive
+    exchange: Exchange
+    tool: str = ""
+    error_type: str = ""
+
+
+class McpEndpoint:
+    """ASGI application for one path.
+
+    Args:
+        facade: what answers: code mode or direct mode.
+        authenticator: tells who a key belongs to.
+        tenant_of: the current tenant by name.
+        authorities: accepted Host and Origin values; asked per request, since a free port is known only once bound.
+        sessions: signs the session ids of the legacy era.
+        metrics: durations by method.
+        server_info: ``{name, version}``.
+        max_body: bytes.
+
+    Mutable state, touched only here: ``_in_flight``, the running legacy calls by (tenant, session, request id).
+    """
+
+    def __init__(
+        self,
+        facade: Facade,
+        *,
+        authenticator: Authenticator,
+        tenant_of: Callable[[str], Tenant],
+        authorities: Callable[[], Authorities],
+        sessions: SessionIds,
+        metrics: Metrics,
+        server_info: Mapping[str, str],
+        max_body: int,
+    ) -> None:
+        self._facade = facade
+        self._authenticator = authenticator
+        self._tenant_of = tenant_of
+        self._authorities = authorities
+        self._sessions = sessions
+        self._metrics = metrics
+        self._server_info = server_info
+        self._max_body = max_body
+        self._in_flight: dict[tuple[str, str, RequestId], asyncio.Task[Mapping[str, Any]]] = {}
+        self._legacy: Mapping[str, Handler] = {
+            "initialize": self._initialize,
+            "ping": self._ping,
+            "tools/list": self._list_tools,
+        }
+        self._modern: Mapping[str, Handler] = {
+            "server/discover": self._discover,
+            "tools/list": self._list_tools,
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope["headers"])
+        try:
+            self._authorities().check(headers)
+            if scope["method"] != "POST":
+                raise HttpRefused(405, "only POST is served here", ((b"allow", b"POST"),))
+            principal = self._authenticate(scope)
+            _check_media(headers)
+            body = await read_body(receive, self._max_body)
+        except HttpRefused as refused:
+            await send_refusal(send, refused)
+            return
+        if body is None:
+            return
+        request_id = "req_" + secrets.token_hex(8)
+        exchange = Exchange(send, _accepts_stream(headers), ((b"x-request-id", request_id.encode()),))
+        version = headers.get(b"mcp-protocol-version")
+        era = era_of(version)
+        try:
+            request = parse_request(body)
+        except WireError as wrong:
+            await exchange.finish(error_status(era, wrong.code), error_bytes(None, wrong))
+            return
+        if request.id is None:
+            await self._notified(request, era, version, headers, principal, exchange)
+            return
+        caller = Caller(
+            request_id, self._tenant_of(principal.tenant), principal.key_id, principal.scopes, version or ASSUMED_LEGACY
+        )
+        started = time.perf_counter()
+        run = _Run(request, request.id, era, headers, caller, receive, exchange)
+        try:
+            await self._answer(run)
+        except WireError as wrong:
+            run.error_type = str(wrong.code)
+            await exchange.finish(error_status(era, wrong.code), error_bytes(request.id, wrong))
+        except HttpRefused as refusal:
+            run.error_type = str(refusal.status)
+            await send_refusal(send, refusal)
+        except Refused as refused:
+            run.error_type = refused.reason
+            await _finish_refused(exchange, request.id, era, refused)
+        except GatewayError as failed:
+            run.error_type = failed.error_class
+            self._metrics.tenant(caller.tenant.name).reject(failed.error_class)
+            await _finish_limited(exchange, request.id, failed)
+        except Exception:
+            # the border: whatever went wrong inside, its text stays inside
+            run.error_type = "internal"
+            log.exception("request failed", extra={"request_id": request_id, "tenant": principal.tenant})
+            internal = WireError(INTERNAL_ERROR, f"Internal error (request {request_id})")
+            await exchange.finish(error_status(era, internal.code), error_bytes(request.id, internal))
+        finally:
+            seconds = time.perf_counter() - started
+            self._metrics.observe_server(request.method, run.error_type, caller.protocol, seconds, tool=run.tool)
+
+    def _authenticate(self, scope: Scope) -> Principal:
+        try:
+            return self._authenticator.authenticate(scope["headers"])
+        except AuthFailed as failed:
+            self._metrics.tenant("").reject("unauthenticated")
+            log.info("authentication failed", extra={"reason": failed.reason, "key_id": failed.key_id})
+            if failed.status == 401:
+                raise HttpRefused(401, "a valid API key is required: Authorization: Bearer cmg_…", CHALLENGE) from None
+            text = "send exactly one credential" if failed.status == 400 else "keys cannot be checked at the moment"
+            raise HttpRefused(failed.status, text) from None
+
+    # ---- one request ----------------------------------------------------------------------------------------------
+
+    async def _answer(self, run: _Run) -> None:
+        request, era = run.request, run.era
+        if era == "modern":
+            check_modern(request, run.headers)
+            if request.method == "subscriptions/listen":
+                await self._listen(run)
+                return
+        elif META_VERSION in request.meta:
+            # a modern client that forgot its header must not be told about sessions
+            raise WireError(HEADER_MISMATCH, "Header mismatch: MCP-Protocol-Version is missing")
+        elif request.method != "initialize":
+            self._check_session(run.headers, run.caller)
+        if request.method == "tools/call":
+            await self._call(run)
+            return
+        handler = (self._modern if era == "modern" else self._legacy).get(request.method)
+        if handler is None:
+            raise WireError(METHOD_NOT_FOUND, f"Method not found: {request.method[:64]}")
+        # nothing to cancel and nothing to stream: no task, no watcher
+        result = await handler(request, run.caller)
+        body = result_bytes(run.id, self._dress(result, request.method, era))
+        await run.exchange.finish(200, body, self._session_header(request, run.caller))
+
+    async def _call(self, run: _Run) -> None:
+        call = parse_call(run.request.params)
+        run.tool = call.name
+        exchange, caller = run.exchange, run.caller
+        token = run.request.meta.get("progressToken")
+        if exchange.accepts_stream and isinstance(token, (str, int)):
+
+            async def progress(done: float, message: str) -> None:
+                await exchange.progress(token, done, message)
+
+            caller = replace(caller, progress=progress)
+        work = self._facade.call_tool(caller, call.name, bytes(call.arguments), run.request.meta)
+        result = await self._watched(work, run)
+        if result is None:
+            # a cancelled request gets no response (cancellation section, all revisions)
+            run.error_type = ErrorClass.CANCELLED
+            await exchange.finish(202, b"")
+            return
+        if result.get("isError"):
+            run.error_type = "tool_error"
+        await exchange.finish(200, result_bytes(run.id, self._dress(result, run.request.method, run.era)))
+
+    async def _watched(self, work: Coroutine[Any, Any, Mapping[str, Any]], run: _Run) -> Mapping[str, Any] | None:
+        """Run a call and watch its connection: a closed one is the cancellation in the modern era, and only there.
+
+        Returns:
+            the result, or None when the call was cancelled.
+        """
+        exchange, session = run.exchange, run.headers.get(b"mcp-session-id")
+        task = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(_disconnected(run.receive))
+        key = (run.caller.tenant.name, session, run.id) if run.era == "legacy" and session is not None else None
+        if key is not None:
+            self._in_flight[key] = task
+        try:
+            while not task.done():
+                waiting: set[asyncio.Future[Any]] = {task} if gone.done() else {task, gone}
+                timeout = KEEPALIVE_S if exchange.accepts_stream and not gone.done() else None
+                done, _ = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                if gone in done:
+                    exchange.gone = True
+                    if run.era == "modern":
+                        task.cancel()
+                elif not done:
+                    await exchange.keep_alive()
+        finally:
+            gone.cancel()
+            if key is not None:
+                self._in_flight.pop(key, None)
+            if not task.done():
+                # the server itself is stopping: the call must not outlive its request
+                task.cancel()
+                await asyncio.wait({task})
+        return None if task.cancelled() else task.result()
+
+    def _dress(self, result: Mapping[str, Any], method: str, era: Era) -> Mapping[str, Any]:
+        """Add what only one era has: resultType, server info and cache hints are words of 2026-07-28."""
+        if era == "legacy":
+            return {k: v for k, v in result.items() if k not in ("resultType", "ttlMs", "cacheScope")}
+        meta = {META_SERVER_INFO: self._server_info, **result.get("_meta", {})}
+        dressed = {"resultType": "complete", **result, "_meta": meta}
+        if method in CACHEABLE:
+            dressed.setdefault("ttlMs", 0)
+            dressed.setdefault("cacheScope", "private")
+        return dressed
+
+    # ---- methods --------------------------------------------------------------------------------------------------
+
+    async def _initialize(self, request: Request, caller: Caller) -> Mapping[str, Any]:
+        asked = parse_params(request.params).get("protocolVersion")
+        return {
+            "protocolVersion": asked if asked in LEGACY else LEGACY[-1],
+            "capabilities": self._facade.capabilities(caller),
+            "serverInfo": self._server_info,
+            "instructions": await self._facade.introduce(caller),
+        }
+
+    async def _ping(self, request: Request, caller: Caller) -> Mapping[str, Any]:
+        return {}
+
+    async def _discover(self, request: Request, caller: Caller) -> Mapping[str, Any]:
+        return {
+            "supportedVersions": list(MODERN),
+            "capabilities": self._facade.capabilities(caller),
+            "instructions": await self._facade.introduce(caller),
+            "ttlMs": 60_000,
+            "cacheScope": "private",
+        }
+
+    async def _list_tools(self, request: Request, caller: Caller) -> Mapping[str, Any]:
+        cursor = parse_params(request.params).get("cursor")
+        if cursor is not None and not isinstance(cursor, str):
+            raise WireError(INVALID_PARAMS, "Invalid params: cursor must be a string")
+        return await self._facade.list_tools(caller, cursor)
+
+    def _session_header(self, request: Request, caller: Caller) -> tuple[tuple[bytes, bytes], ...]:
+        if request.method != "initialize":
+            return ()
+        return ((b"mcp-session-id", self._sessions.mint(caller.tenant.name, caller.key_id).encode()),)
+
+    def _check_session(self, headers: Headers, caller: Caller) -> None:
+        """An id that is not this tenant's is 404, upon which the client initializes again; none at all is fine."""
+        session = headers.get(b"mcp-session-id")
+        if session is not None and not self._sessions.check(session, caller.tenant.name, caller.key_id):
+            raise HttpRefused(404, "this session is unknown or has expired; initialize again")
+
+    # ---- notifications and subscriptions ----------------------------------------------------------------------------
+
+    async def _notified(
+        self,
+        request: Request,
+        era: Era,
+        version: str | None,
+        headers: Headers,
+        principal: Principal,
+        exchange: Exchange,
+    ) -> None:
+        """Acknowledge a notification; a legacy cancel finds its call by tenant, session and request id together."""
+        if era == "modern":
+            if version not in MODERN:
+                await exchange.finish(400, error_bytes(None, unsupported_version(version)))
+                return
+        elif request.method == "notifications/cancelled":
+            session = headers.get(b"mcp-session-id")
+            target = parse_params(request.params).get("requestId")
+            if session is not None and isinstance(target, (str, int)):
+                running = self._in_flight.get((principal.tenant, session, target))
+                if running is not None:
+                    running.cancel()
+        await exchange.finish(202, b"")
+
+    async def _listen(self, run: _Run) -> None:
+        """``subscriptions/listen``: acknowledge nothing but the stream, then stay quiet until the client leaves.
+
+        The lists of this endpoint are announced as constant (``listChanged`` false), so there is nothing to honour.
+        """
+        exchange = run.exchange
+        if not exchange.accepts_stream:
+            await exchange.finish(406, error_bytes(run.id, WireError(INVALID_REQUEST, "Not Acceptable")))
+            return
+        wanted = parse_params(run.request.params).get("notifications")
+        if wanted is not None and not isinstance(wanted, dict):
+            raise WireError(INVALID_PARAMS, "Invalid params: notifications must be an object")
+        tag = {META_SUBSCRIPTION: run.id}
+        await exchange.say(
+            notification_bytes("notifications/subscriptions/acknowledged", {"_meta": tag, "notifications": {}})
+        )
+        gone = asyncio.ensure_future(_disconnected(run.receive))
+        try:
+            while not gone.done():
+                done, _ = await asyncio.wait({gone}, timeout=KEEPALIVE_S)
+                if not done:
+                    await exchange.keep_alive()
+        finally:
+            gone.cancel()
+
+
+def _accepts_stream(headers: Headers) -> bool:
+    accept = headers.get(b"accept") or ""
+    return "text/event-stream" in accept or "*/*" in accept
+
+
+def _check_media(headers: Headers) -> None:
+    """Raises HttpRefused: 415 for a body that is not JSON, 406 for a client that does not take JSON."""
+    media = (headers.get(b"content-type") or "").split(";", 1)[0].strip().lower()
+    if media != "application/json":
+        raise HttpRefused(415, "Content-Type must be application/json")
+    if (headers.get(b"content-encoding") or "identity").lower() != "identity":
+        raise HttpRefused(415, "Content-Encoding is not supported")
+    accept = headers.get(b"accept") or "*/*"
+    if not any(kind in accept for kind in ("application/json", "application/*", "*/*")):
+        raise HttpRefused(406, "Accept must cover application/json and text/event-stream")
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _finish_refused(exchange: Exchange, request_id: RequestId, era: Era, refused: Refused) -> None:
+    """A missing scope is 403 with the challenge of RFC 6750 section 3.1; everything else is -32602."""
+    if refused.reason == "forbidden":
+        challenge = f'Bearer error="insufficient_scope", scope="{refused.scope}"'.encode()
+        wrong = WireError(FORBIDDEN_CODE, refused.message)
+        await exchange.finish(403, error_bytes(request_id, wrong), ((b"www-authenticate", challenge),))
+        return
+    wrong = WireError(INVALID_PARAMS if refused.code is None else refused.code, refused.message, refused.data)
+    await exchange.finish(error_status(era, wrong.code), error_bytes(request_id, wrong))
+
+
+async def _finish_limited(exchange: Exchange, request_id: RequestId, failed: GatewayError) -> None:
+    """A limit outside a tool call: 429 with Retry-After (RFC 6585). Other failures are 503."""
+    limited = failed.error_class in (ErrorClass.RATE_LIMITED, ErrorClass.QUOTA_EXCEEDED)
+    data = {"class": failed.error_class, "retryAfter": failed.retry_after_s}
+    wrong = WireError(LIMIT_CODE if limited else INTERNAL_ERROR, str(failed), data)
+    extra = ((b"retry-after", b"%d" % max(1, round(failed.retry_after_s or 1))),)
+    await exchange.finish(429 if limited else 503, error_bytes(request_id, wrong), extra)

@@ -1,0 +1,164 @@
+"""JSON-RPC 2.0 as MCP uses it: bytes to typed values and back. No IO, no eras.
+
+The envelope is decoded once with its ``params`` left as raw bytes; whoever handles the method decodes those into the
+shape it needs. Results are mappings whose values may be raw JSON, so that an upstream's answer is never decoded and
+encoded again only to pass through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+
+MAX_ID_LENGTH = 256
+EMPTY_OBJECT = msgspec.Raw(b"{}")
+
+RequestId = int | str
+
+
+class WireError(Exception):
+    """A JSON-RPC error that may be shown to the caller.
+
+    Args:
+        code: the JSON-RPC code.
+        message: one sentence.
+        data: JSON value for ``error.data``, or None to leave it out.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class _Envelope(msgspec.Struct):
+    method: str
+    jsonrpc: str = ""
+    id: int | str | msgspec.UnsetType | None = msgspec.UNSET
+    params: msgspec.Raw = EMPTY_OBJECT
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request or notification.
+
+    Attributes:
+        method: the JSON-RPC method.
+        id: its id, or None for a notification.
+        params: the raw JSON of the params object; ``{}`` when absent.
+        meta: ``params._meta``, decoded; empty when absent.
+    """
+
+    method: str
+    id: RequestId | None
+    params: bytes
+    meta: Mapping[str, Any]
+
+
+class _Meta(msgspec.Struct):
+    meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
+
+
+class CallParams(msgspec.Struct):
+    """``params`` of ``tools/call``; ``arguments`` stays raw."""
+
+    name: str
+    arguments: msgspec.Raw = EMPTY_OBJECT
+
+
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_meta = msgspec.json.Decoder(_Meta).decode
+_decode_call = msgspec.json.Decoder(CallParams).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def parse_request(body: bytes) -> Request:
+    """The one JSON-RPC message of a POST body.
+
+    A batch or a response is refused: batches existed in 2025-03-26 only, and this edge asks clients nothing.
+
+    Raises:
+        WireError: -32700 when the body is not JSON in UTF-8, -32600 when it is no single request or notification.
+    """
+    try:
+        envelope = _decode_envelope(body)
+    except msgspec.ValidationError as error:
+        raise WireError(INVALID_REQUEST, f"Body must be one JSON-RPC request or notification: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise WireError(PARSE_ERROR, "Parse error: the body is not valid JSON in UTF-8") from None
+    if envelope.jsonrpc != "2.0":
+        raise WireError(INVALID_REQUEST, 'Body must be one JSON-RPC request or notification: jsonrpc must be "2.0"')
+    if envelope.id is None:
+        raise WireError(INVALID_REQUEST, "id must be a string or an integer")
+    request_id = None if envelope.id is msgspec.UNSET else envelope.id
+    if isinstance(request_id, str) and len(request_id) > MAX_ID_LENGTH:
+        raise WireError(INVALID_REQUEST, f"id is longer than {MAX_ID_LENGTH} characters")
+    params = bytes(envelope.params)
+    if not params.startswith(b"{"):
+        raise WireError(INVALID_REQUEST, "params must be an object")
+    try:
+        meta = _decode_meta(params).meta or {}
+    except msgspec.ValidationError:
+        raise WireError(INVALID_PARAMS, "params._meta must be an object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise WireError(PARSE_ERROR, "Parse error: the body is not valid JSON in UTF-8") from None
+    return Request(envelope.method, request_id, params, meta)
+
+
+def parse_call(params: bytes) -> CallParams:
+    """``params`` of tools/call.
+
+    Raises:
+        WireError: -32602 when ``name`` is no string or ``arguments`` no object.
+    """
+    try:
+        call = _decode_call(params)
+    except msgspec.ValidationError as error:
+        raise WireError(INVALID_PARAMS, f"Invalid params: {error}") from None
+    if bytes(call.arguments) == b"null":
+        call.arguments = EMPTY_OBJECT
+    if not bytes(call.arguments).startswith(b"{"):
+        raise WireError(INVALID_PARAMS, "Invalid params: arguments must be an object")
+    return call
+
+
+def parse_params(params: bytes) -> dict[str, Any]:
+    """Any params object, decoded whole.
+
+    Raises:
+        WireError: -32602.
+    """
+    try:
+        return _decode_object(params)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise WireError(INVALID_PARAMS, "Invalid params") from None
+
+
+def result_bytes(request_id: RequestId, result: Mapping[str, Any]) -> bytes:
+    """A response. Values of ``result`` may be :class:`msgspec.Raw`."""
+    return _encode({"jsonrpc": "2.0", "id": request_id, "result": result})
+
+
+def error_bytes(request_id: RequestId | None, error: WireError) -> bytes:
+    """An error response; ``id`` is null when the request could not be read."""
+    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    if error.data is not None:
+        body["data"] = error.data
+    return _encode({"jsonrpc": "2.0", "id": request_id, "error": body})
+
+
+def notification_bytes(method: str, params: Mapping[str, Any]) -> bytes:
+    """A notification to the client."""
+    return _encode({"jsonrpc": "2.0", "method": method, "params": params})
