@@ -152,6 +152,8 @@ class Upstream:
         A connector may have ended a moment ago and its owner not have noticed yet; that is waited for too, since the
         owner mostly starts a new one at once.
         """
+        if self._connector is not None and not self._connector.closed:
+            return self._connector
         try:
             async with asyncio.timeout(min(timeout_s, PATIENCE_S)):
                 while self._connector.closed if self._connector is not None else self.status.state == "starting":

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from gateway.config.model import HttpUpstream, StdioUpstream
 from gateway.errors import GatewayError
@@ -175,3 +176,26 @@ async def test_whoever_is_told_may_fail_without_harm(caplog: pytest.LogCaptureFi
     async with running({"u": stdio()}, fails) as ups:
         assert await echoes(ups["u"])
     assert "whoever was told of its change has failed" in caplog.text
+
+
+def test_on_the_event_loop_of_the_server_too() -> None:
+    """uvloop differs from asyncio in what it does to pipes of processes that end at once."""
+
+    async def scenario() -> None:
+        async with faulty_http("--answers", "sse") as fu:
+            configs: dict[str, Config] = {
+                "http": HttpUpstream(url=fu.url),
+                "stdio": stdio("--die-on", "call:3"),
+                "dying": StdioUpstream(command="sh", args=("-c", "exit 7")),
+            }
+            async with running(configs) as ups:
+                await state_of(ups["dying"], "down")
+                assert ups["dying"].status.reason == "it exited with code 7"
+                for _ in range(2):
+                    assert await echoes(ups["http"])
+                    assert await echoes(ups["stdio"])
+                with pytest.raises(UpstreamFailed, match="outcome is unknown"):
+                    await echoes(ups["stdio"])
+                assert await echoes(ups["stdio"])
+
+    uvloop.run(scenario())

@@ -13,7 +13,7 @@ import pytest
 from gateway.config.model import HttpUpstream, StdioUpstream
 from gateway.upstreams.base import RpcFailed
 from gateway.upstreams.supervisor import Upstream
-from tests.companions import eventually, free_port
+from tests.companions import free_port
 from tests.upstreams.support import connected, running, state_of
 
 SERVER = str(Path(__file__).with_name("sdk_server.py"))
@@ -43,7 +43,7 @@ async def http_server(*options: str) -> AsyncIterator[HttpUpstream]:
 
 
 async def works(upstream: Upstream, era: str) -> None:
-    await state_of(upstream, "ready", within_s=20)
+    await state_of(upstream, "ready", within_s=30)
     assert (upstream.status.era, upstream.status.server) == (era, "sdk")
     assert [tool.name for tool in upstream.tools] == ["upper"]
     results = await asyncio.gather(*(upstream.call_tool("upper", b'{"text":"n%d"}' % n) for n in range(20)))
@@ -73,8 +73,3 @@ async def test_a_server_over_http_in_both_eras(form: str) -> None:
         async with connected(config, known_era="legacy") as connector:
             raw = await connector.request("tools/call", {"name": "upper", "arguments": {"text": "a"}}, 5)
             assert b'"text":"A"' in raw
-
-
-async def test_eventually_is_bounded() -> None:
-    with pytest.raises(AssertionError):
-        await eventually(lambda: False, within_s=0.05)

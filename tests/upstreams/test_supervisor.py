@@ -16,7 +16,7 @@ from gateway.upstreams import child as child_module
 from gateway.upstreams import supervisor as supervisor_module
 from gateway.upstreams.base import InputRequired, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.supervisor import Upstream
-from tests.companions import Control, eventually, faulty_http, free_port
+from tests.companions import eventually, faulty_http, free_port
 from tests.upstreams.support import logged, points, reached, running, state_of, stdio
 
 
@@ -279,11 +279,3 @@ async def test_one_that_never_answers_its_list_is_reported_with_the_deadline(tmp
         with pytest.raises((UpstreamFailed, UpstreamTimedOut)):
             await call(ups["u"], "echo")
     assert points(log).count("discover") <= 2
-
-
-async def test_control_is_possible() -> None:
-    """The faulty upstream on stdio takes orders too; the tests above rely on it."""
-    port = free_port()
-    async with running({"u": stdio("--control", str(port))}) as ups:
-        await state_of(ups["u"], "ready")
-        assert (await Control(port).state())["lists"] == 1
