@@ -48,7 +48,9 @@ from gateway.tenancy.authenticator import Authenticator
 from gateway.tenancy.keyring import KeyRing
 from gateway.tenancy.limits import MemoryQuotas
 from gateway.tenancy.tenant import Tenant, Tenants
+from gateway.upstreams.environment import secrets_of
 from gateway.upstreams.federation import Federation
+from gateway.upstreams.redact import MASK, Redactor
 from gateway.upstreams.supervisor import Upstream
 
 log = logging.getLogger("gateway")
@@ -261,7 +263,11 @@ class Gateway:
                     # a border: one upstream's hostile catalogue must not stop the others' updates
                     log.exception("the catalogue of upstream %s could not be read", name)
                     continue
+                known = self.catalog.collisions
                 self.catalog = self.catalog.with_upstream(entry)
+                for collision in self.catalog.collisions:
+                    if collision not in known:
+                        log.error("two tools want one name: %s", collision)
             self._uncounted.put_nowait(len(changes))
 
     async def _keep_list_tokens(self) -> None:
@@ -392,7 +398,8 @@ def _target(config: StdioUpstream | HttpUpstream) -> str:
     if isinstance(config, HttpUpstream):
         parts = urlsplit(config.url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-    return shlex.join([config.command, *("•••" if secret_value(arg) else arg for arg in config.args)])
+    secrets = Redactor(secrets_of({}, config.env, config.args))
+    return shlex.join([config.command, *(MASK if secret_value(arg) else secrets.hide(arg) for arg in config.args)])
 
 
 @dataclass(frozen=True, slots=True)

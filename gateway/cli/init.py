@@ -30,4 +30,4 @@ def init(
     except OSError as error:
         raise CommandFailed(f"gateway.schema.json: {error.strerror or error}") from None
     typer.echo(f"wrote {config} and gateway.schema.json", err=True)
-    typer.echo("next: gateway check, gateway keys create --tenant acme, gateway serve", err=True)
+    typer.echo("next: gateway check, gateway keys create --tenant default, gateway serve", err=True)

@@ -70,6 +70,8 @@ CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 LIMIT_CODE = 429
 """JSON-RPC code of a limit hit outside a tool call: an own code, outside the reserved range."""
 FORBIDDEN_CODE = 403
+STOPPING = "the gateway is shutting down; what was still running has been cancelled"
+"""For requests that the HTTP server cancels, which it does once, at the end of its grace."""
 
 
 @dataclass(slots=True)
@@ -146,6 +148,9 @@ class McpEndpoint:
         except HttpRefused as refused:
             await send_refusal(send, refused)
             return
+        except asyncio.CancelledError:
+            await send_refusal(send, HttpRefused(503, STOPPING))
+            return
         if body is None:
             return
         request_id = "req_" + secrets.token_hex(8)
@@ -180,6 +185,9 @@ class McpEndpoint:
             run.error_type = failed.error_class
             self._metrics.tenant(caller.tenant.name).reject(failed.error_class)
             await _finish_limited(exchange, request.id, failed)
+        except asyncio.CancelledError:
+            run.error_type = ErrorClass.CANCELLED
+            await exchange.finish(503, error_bytes(request.id, WireError(INTERNAL_ERROR, STOPPING)))
         except Exception:
             # the border: whatever went wrong inside, its text stays inside
             run.error_type = "internal"
@@ -406,13 +414,18 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _finish_refused(exchange: Exchange, request_id: RequestId, era: Era, refused: Refused) -> None:
-    """A missing scope is 403 with the challenge of RFC 6750 section 3.1; everything else is -32602."""
+    """A missing scope is 403 with the challenge of RFC 6750 section 3.1; our own refusals are -32602."""
     if refused.reason == "forbidden":
         challenge = f'Bearer error="insufficient_scope", scope="{refused.scope}"'.encode()
         wrong = WireError(FORBIDDEN_CODE, refused.message)
         await exchange.finish(403, error_bytes(request_id, wrong), ((b"www-authenticate", challenge),))
         return
-    wrong = WireError(INVALID_PARAMS if refused.code is None else refused.code, refused.message, refused.data)
+    if refused.code is not None:
+        # an upstream's code says nothing about this exchange: its "method not found" must not read as our 404
+        wrong = WireError(refused.code, refused.message, refused.data)
+        await exchange.finish(200, error_bytes(request_id, wrong))
+        return
+    wrong = WireError(INVALID_PARAMS, refused.message, refused.data)
     await exchange.finish(error_status(era, wrong.code), error_bytes(request_id, wrong))
 
 

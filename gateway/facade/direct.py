@@ -27,6 +27,8 @@ from gateway.upstreams.base import RpcFailed
 SCOPE = "direct:call"
 PASSED_ON = ("traceparent", "tracestate", "baggage")
 """Members of the client's ``_meta`` that travel upstream (W3C trace context, 2026-07-28 base section)."""
+SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+"""Member of a result's ``_meta`` that names the server which answers: to our client that is the gateway."""
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -102,7 +104,12 @@ class DirectFacade:
             raise
         usage = await account.close(ErrorClass.TOOL_ERROR if result.is_error else OK)
         answer: dict[str, Any] = _members(result.raw)
-        upstream_meta = msgspec.json.decode(answer["_meta"], type=dict[str, Any]) if "_meta" in answer else {}
-        answer["_meta"] = {**upstream_meta, **usage}
+        answer["_meta"] = {**_end_to_end(answer.get("_meta")), **usage}
         answer.pop("resultType", None)
         return answer
+
+
+def _end_to_end(meta: msgspec.Raw | None) -> dict[str, Any]:
+    """The upstream's ``_meta`` without what is said anew on each hop; empty when it is no object."""
+    value = None if meta is None else msgspec.json.decode(meta)
+    return {key: value[key] for key in value if key != SERVER_INFO} if isinstance(value, dict) else {}

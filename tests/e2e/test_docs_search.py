@@ -102,8 +102,7 @@ async def test_words_find_tools_best_first_as_signature_and_first_line(running: 
 async def test_the_best_three_are_signatures_and_the_others_are_lines(running: Running) -> None:
     text = await running.search("ticket tickets", tenant="beta")
     shown = [line for line in text.splitlines() if "tickets__" in line]
-    assert len(shown) == 4
-    assert [line.startswith("async def ") for line in shown] == [True, True, True, False]
+    assert [line.startswith("async def ") for line in shown] == [True, True, True, False, False]
 
 
 async def test_no_hit_is_a_short_answer(running: Running) -> None:
@@ -178,6 +177,7 @@ async def test_an_empty_question_gives_an_overview_of_the_servers(running: Runni
         "good: 6 tools — faulty",
         "tickets: 5 tools — faulty",
     ]
+    nothing: Mapping[str, Any]
     for nothing in ({}, {"query": None}, {"query": "  "}, {"names": []}, {"names": None, "includeSchemas": None}):
         assert (await running.call("docs_search", nothing, tenant="beta")).text == text
 
@@ -221,7 +221,7 @@ def big(number: int) -> str:
         ({"names": [big(n) for n in range(1, 101)], "includeSchemas": True}, " of 100 did not fit"),
         ({"names": ["good__add"] * 100}, "async def good__add("),
         ({"names": [f"{'y' * 500}{n}" for n in range(70)]}, " of 70 did not fit"),
-        ({"names": [f"good__ad{n}" for n in range(50)]}, " of 50 did not fit"),
+        ({"names": [f"good__ad{n}" for n in range(50)]}, "no such tool; did you mean good__add"),
         ({"names": [f"\U00013000{n}" * 40 for n in range(50)]}, " of 50 did not fit"),
     ],
 )
