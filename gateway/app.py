@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
 
 from gateway import __version__
 from gateway.broker import Broker
@@ -32,11 +34,14 @@ from gateway.edge.mcp import McpEndpoint
 from gateway.edge.sessions import SessionIds
 from gateway.facade.accounts import Accounts, listed
 from gateway.facade.base import Caller
+from gateway.facade.changes import RESOURCE_UPDATED, TOOLS_CHANGED, Changes
 from gateway.facade.code import CodeFacade
 from gateway.facade.definitions import TOOLS
 from gateway.facade.direct import DirectFacade
 from gateway.facade.docs import DocsSearch
+from gateway.facade.features import Source
 from gateway.facade.mode import ModeFacade
+from gateway.facade.seals import Seals
 from gateway.kernels.base import Kernel
 from gateway.kernels.registry import ENGINES, check_manifest
 from gateway.kernels.registry import build as build_kernel
@@ -100,7 +105,8 @@ class Gateway:
         self.quotas = MemoryQuotas()
         self.catalog = Catalog.empty()
         self._views: dict[str, tuple[int, TenantView]] = {}
-        self.federation = Federation(config.upstreams, folder, self._upstream_changed)
+        self.changes = Changes()
+        self.federation = Federation(config.upstreams, folder, self._upstream_changed, self._announced)
         self.kernels: dict[str, Kernel] = {}
         self.port = config.server.port
         self.admin_port = config.admin.port
@@ -178,7 +184,8 @@ class Gateway:
         broker = Broker(self.federation.upstreams, self.quotas, ArgumentValidator(), self.metrics)
         docs = DocsSearch(lambda text: self.meter.count_now(text).tokens)
         code = CodeFacade(broker, self.kernels, self.view_of, accounts, self.quotas, docs)
-        direct = DirectFacade(broker, self.view_of, accounts, self.quotas)
+        seals = Seals(pepper)
+        direct = DirectFacade(broker, self.view_of, accounts, self.quotas, self._sources, self.changes, seals)
         sessions = SessionIds(pepper)
 
         def endpoint(facade: Any) -> McpEndpoint:
@@ -235,6 +242,18 @@ class Gateway:
             self._views[tenant.name] = known
         return known[1]
 
+    def _sources(self, names: Iterable[str]) -> list[Source]:
+        """What upstreams offer besides tools; those that cannot be asked now are left out."""
+        found = []
+        for name in sorted(names):
+            upstream = self.federation.upstreams.get(name)
+            if upstream is not None and upstream.status.usable:
+                prefix = self.config.upstreams[name].prefix
+                status = upstream.status
+                shown = f"{name}__" if prefix is None else prefix
+                found.append(Source(name, shown, status.capabilities, status.era or "modern"))
+        return found
+
     def _shows_tools(self, caller: Caller) -> bool:
         tenant = caller.tenant
         if tenant.mode == "auto":
@@ -250,12 +269,38 @@ class Gateway:
         self._restarts[upstream.name] = status.restarts
         self._changed.put_nowait(upstream.name)
 
+    def _announced(self, upstream: Upstream, method: str, params: bytes) -> None:
+        """An upstream says that its prompts or resources changed: tell the tenants that may use them.
+
+        Its tools are read again first, and what that changes is told then.
+        """
+        if method == TOOLS_CHANGED:
+            return
+        uri = ""
+        if method == RESOURCE_UPDATED:
+            try:
+                uri = msgspec.json.decode(params, type=_Updated).uri
+            except msgspec.DecodeError:
+                return
+        for name in self.changes.listeners():
+            tenant = self.tenants.get(name)
+            if tenant is not None and upstream.name in self.view_of(tenant).whole:
+                self.changes.tell(name, method, uri)
+
+    def _tell_of_tools(self, seen: Mapping[str, str]) -> None:
+        """Tell the tenants with open streams whose list of tools is another one now."""
+        for name, digest in seen.items():
+            if self.view_of(self.tenants[name]).tools_list_digest != digest:
+                self.changes.tell(name, TOOLS_CHANGED)
+
     async def _keep_catalog(self) -> None:
         """Owns the catalogue: rebuilds what changed, off the loop, and swaps one reference."""
         while True:
             changes = [await self._changed.get()]
             while not self._changed.empty():
                 changes.append(self._changed.get_nowait())
+            listening = (name for name in self.changes.listeners() if name in self.tenants)
+            seen = {name: self.view_of(self.tenants[name]).tools_list_digest for name in listening}
             for name in sorted(set(changes)):
                 try:
                     entry = await asyncio.to_thread(self._entry, self.federation.upstreams[name])
@@ -268,6 +313,7 @@ class Gateway:
                 for collision in self.catalog.collisions:
                     if collision not in known:
                         log.error("two tools want one name: %s", collision)
+            self._tell_of_tools(seen)
             self._uncounted.put_nowait(len(changes))
 
     async def _keep_list_tokens(self) -> None:
@@ -400,6 +446,12 @@ def _target(config: StdioUpstream | HttpUpstream) -> str:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
     secrets = Redactor(secrets_of({}, config.env, config.args))
     return shlex.join([config.command, *(MASK if secret_value(arg) else secrets.hide(arg) for arg in config.args)])
+
+
+class _Updated(msgspec.Struct):
+    """``params`` of notifications/resources/updated."""
+
+    uri: str
 
 
 @dataclass(frozen=True, slots=True)

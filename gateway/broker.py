@@ -21,7 +21,7 @@ from gateway.metering.meter import Entry, Part, Tally
 from gateway.metering.metrics import OK, RPC_ERROR, Metrics
 from gateway.tenancy.limits import Quotas
 from gateway.tenancy.tenant import Tenant
-from gateway.upstreams.base import CallResult, RpcFailed, UpstreamFailed
+from gateway.upstreams.base import Beside, CallResult, RpcFailed, UpstreamFailed
 from gateway.upstreams.supervisor import Upstream
 
 
@@ -100,6 +100,8 @@ class Broker:
         *,
         value: Mapping[str, Any] | None = None,
         meta: Mapping[str, Any] | None = None,
+        beside: Beside | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> tuple[Tool, CallResult]:
         """One tool call.
 
@@ -109,6 +111,8 @@ class Broker:
             arguments: the JSON object to send, as bytes.
             value: the same decoded, to be validated before anything is sent; None leaves that to the upstream.
             meta: ``_meta`` members to hand on.
+            beside: the client, as far as the upstream may talk to it during the call.
+            extra: further members of the params, for a retry with input.
 
         Returns:
             the tool and its result; a result with ``is_error`` is returned, not raised.
@@ -128,7 +132,9 @@ class Broker:
             # the last check before dispatch: nothing that fails earlier uses up the tenant's calls
             self._quotas.take_tool_call(ticket.tenant)
             trace.dispatched = True
-            result = await self._upstreams[tool.upstream].call_tool(tool.raw_name, arguments, meta=meta)
+            result = await self._upstreams[tool.upstream].call_tool(
+                tool.raw_name, arguments, meta=meta, beside=beside, extra=extra
+            )
             trace.outcome = ErrorClass.TOOL_ERROR if result.is_error else OK
             answer = result_text(result.content, result.structured)
             return tool, result
@@ -147,6 +153,40 @@ class Broker:
             if trace.dispatched:
                 outcome = RPC_ERROR if trace.rpc_error else trace.outcome
                 self._metrics.observe_call(trace.upstream, outcome, trace.ms / 1000)
+
+    async def ask(
+        self,
+        ticket: Ticket,
+        upstream: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        beside: Beside | None = None,
+    ) -> bytes:
+        """Any other request to an upstream that the tenant was given whole: its resources, prompts, completion.
+
+        Returns:
+            JSON bytes of the result.
+
+        Raises:
+            GatewayError: CAPABILITY_DENIED, RATE_LIMITED, or what the upstream raised.
+        """
+        if upstream not in ticket.view.whole:
+            raise GatewayError(ErrorClass.CAPABILITY_DENIED, "this tenant may not use that upstream's resources")
+        self._quotas.take_tool_call(ticket.tenant)
+        started = time.perf_counter()
+        outcome: str = OK
+        try:
+            return await self._upstreams[upstream].request(method, params, beside=beside)
+        except RpcFailed:
+            outcome = RPC_ERROR
+            raise
+        except GatewayError as failed:
+            outcome = failed.error_class
+            raise
+        finally:
+            error_type = "" if outcome == OK else outcome
+            self._metrics.observe_client(upstream, method, error_type, time.perf_counter() - started)
 
     def _authorise(self, view: TenantView, spelling: str) -> Tool:
         """A tool that this tenant may not use answers exactly as one that does not exist."""

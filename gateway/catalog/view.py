@@ -46,6 +46,12 @@ class TenantView:
         )
         """All visible tools, by (upstream, name); also those of upstreams that are down."""
         self._names = frozenset(tool.name for tool in self.visible)
+        self._whole = frozenset(entry.name for entry in self._entries if "*" in patterns[entry.name])
+
+    @property
+    def whole(self) -> frozenset[str]:
+        """Upstreams that the tenant was given whole, with a pattern ``*``: their resources and prompts are its too."""
+        return self._whole
 
     def __contains__(self, tool: Tool) -> bool:
         return tool.name in self._names

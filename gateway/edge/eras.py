@@ -37,6 +37,7 @@ META_VERSION = META_PREFIX + "protocolVersion"
 META_CAPABILITIES = META_PREFIX + "clientCapabilities"
 META_SERVER_INFO = META_PREFIX + "serverInfo"
 META_SUBSCRIPTION = META_PREFIX + "subscriptionId"
+META_LOG_LEVEL = META_PREFIX + "logLevel"
 
 ROUTING_HEADERS = (b"mcp-protocol-version", b"mcp-method", b"mcp-name")
 MIRRORED_FIELD = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}

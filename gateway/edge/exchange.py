@@ -7,6 +7,7 @@ becomes a stream when progress is reported to a client that asked for it, or whe
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gateway.edge.http import Send, send_response
@@ -40,7 +41,7 @@ class Exchange:
         self.accepts_stream = accepts_stream
         self.streaming = False
         self.gone = False
-        self._last_progress = 0.0
+        self._last_progress = -math.inf
 
     async def begin_stream(self) -> None:
         """Send the head of an event stream, once."""
@@ -59,11 +60,15 @@ class Exchange:
         await self.begin_stream()
         await self._chunk(b": ping\r\n\r\n")
 
-    async def progress(self, token: Any, done: float, message: str) -> None:
+    async def progress(self, token: Any, done: float, message: str = "", total: float | None = None) -> None:
         """``notifications/progress``; values that do not grow are dropped, as the specification demands."""
         if done > self._last_progress and self.accepts_stream:
             self._last_progress = done
-            params = {"progressToken": token, "progress": done, "message": message}
+            params: dict[str, Any] = {"progressToken": token, "progress": done}
+            if message:
+                params["message"] = message
+            if total is not None:
+                params["total"] = total
             await self.say(notification_bytes("notifications/progress", params))
 
     async def finish(self, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:

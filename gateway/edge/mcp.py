@@ -14,12 +14,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gateway.edge.client import ClientEnd, Questions
 from gateway.edge.eras import (
     ASSUMED_LEGACY,
     CACHEABLE,
     LEGACY,
     META_SERVER_INFO,
-    META_SUBSCRIPTION,
     META_VERSION,
     MODERN,
     Era,
@@ -40,24 +40,26 @@ from gateway.edge.http import (
     send_refusal,
 )
 from gateway.edge.sessions import SessionIds
+from gateway.edge.streams import disconnected, listen, watch
 from gateway.edge.wire import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    Reply,
     Request,
     RequestId,
     WireError,
     error_bytes,
-    notification_bytes,
     parse_call,
+    parse_message,
     parse_params,
-    parse_request,
     result_bytes,
 )
 from gateway.errors import ErrorClass, GatewayError
-from gateway.facade.base import Caller, Facade, Refused
+from gateway.facade.base import Caller, Facade, Refused, Retry
 from gateway.metering.metrics import Metrics
 from gateway.tenancy.authenticator import Authenticator, AuthFailed, Principal
 from gateway.tenancy.tenant import Tenant
@@ -70,6 +72,12 @@ CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 LIMIT_CODE = 429
 """JSON-RPC code of a limit hit outside a tool call: an own code, outside the reserved range."""
 FORBIDDEN_CODE = 403
+_ONE_ERA_OF: Mapping[Era, frozenset[str]] = {
+    "modern": frozenset({"server/discover", "subscriptions/listen"}),
+    "legacy": frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}),
+}
+_ONE_ERA = frozenset().union(*_ONE_ERA_OF.values())
+"""Methods that exist in one era only (2026-07-28, changelog)."""
 STOPPING = "the gateway is shutting down; what was still running has been cancelled"
 """For requests that the HTTP server cancels, which it does once, at the end of its grace."""
 
@@ -125,6 +133,7 @@ class McpEndpoint:
         self._metrics = metrics
         self._server_info = server_info
         self._max_body = max_body
+        self._questions = Questions()
         self._in_flight: dict[tuple[str, str, RequestId], asyncio.Task[Mapping[str, Any]]] = {}
         self._legacy: Mapping[str, Handler] = {
             "initialize": self._initialize,
@@ -140,6 +149,9 @@ class McpEndpoint:
         headers = Headers(scope["headers"])
         try:
             self._authorities().check(headers)
+            if scope["method"] == "GET":
+                await self._watch(headers, self._authenticate(scope), receive, send)
+                return
             if scope["method"] != "POST":
                 raise HttpRefused(405, "only POST is served here", ((b"allow", b"POST"),))
             principal = self._authenticate(scope)
@@ -158,15 +170,23 @@ class McpEndpoint:
         version = headers.get(b"mcp-protocol-version")
         era = era_of(version)
         try:
-            request = parse_request(body)
+            request = parse_message(body)
         except WireError as wrong:
             await exchange.finish(error_status(era, wrong.code), error_bytes(None, wrong))
+            return
+        if isinstance(request, Reply):
+            await self._replied(request, era, headers, principal, exchange)
             return
         if request.id is None:
             await self._notified(request, era, version, headers, principal, exchange)
             return
         caller = Caller(
-            request_id, self._tenant_of(principal.tenant), principal.key_id, principal.scopes, version or ASSUMED_LEGACY
+            request_id,
+            self._tenant_of(principal.tenant),
+            principal.key_id,
+            principal.scopes,
+            version or ASSUMED_LEGACY,
+            "" if era == "modern" else headers.get(b"mcp-session-id") or "",
         )
         started = time.perf_counter()
         run = _Run(request, request.id, era, headers, caller, receive, exchange)
@@ -213,48 +233,53 @@ class McpEndpoint:
 
     async def _answer(self, run: _Run) -> None:
         request, era = run.request, run.era
+        capabilities: Mapping[str, Any] = {}
         if era == "modern":
             check_modern(request, run.headers)
-            if request.method == "subscriptions/listen":
-                await self._listen(run)
-                return
         elif META_VERSION in request.meta:
             # a modern client that forgot its header must not be told about sessions
             raise WireError(HEADER_MISMATCH, "Header mismatch: MCP-Protocol-Version is missing")
-        elif request.method != "initialize":
-            self._check_session(run.headers, run.caller)
-        if request.method == "tools/call":
-            await self._call(run)
-            return
+        elif request.method != "initialize" and run.caller.session:
+            capabilities = self._session(run.caller)
         handler = (self._modern if era == "modern" else self._legacy).get(request.method)
-        if handler is None:
+        if handler is not None:
+            # nothing to cancel and nothing to stream: no task, no watcher
+            result = await handler(request, run.caller)
+            await self._finish(run, result, self._session_header(request, run.caller))
+            return
+        end = ClientEnd(
+            request, era, run.exchange, run.caller.tenant.name, run.caller.session, capabilities, self._questions
+        )
+        run.caller = replace(run.caller, client=end)
+        if era == "modern" and request.method == "subscriptions/listen":
+            await self._listen(run)
+            return
+        if request.method in _ONE_ERA and request.method not in _ONE_ERA_OF[era]:
             raise WireError(METHOD_NOT_FOUND, f"Method not found: {request.method[:64]}")
-        # nothing to cancel and nothing to stream: no task, no watcher
-        result = await handler(request, run.caller)
-        body = result_bytes(run.id, self._dress(result, request.method, era))
-        await run.exchange.finish(200, body, self._session_header(request, run.caller))
-
-    async def _call(self, run: _Run) -> None:
-        call = parse_call(run.request.params)
-        run.tool = call.name
-        exchange, caller = run.exchange, run.caller
-        token = run.request.meta.get("progressToken")
-        if exchange.accepts_stream and isinstance(token, (str, int)):
-
-            async def progress(done: float, message: str) -> None:
-                await exchange.progress(token, done, message)
-
-            caller = replace(caller, progress=progress)
-        work = self._facade.call_tool(caller, call.name, bytes(call.arguments), run.request.meta)
-        result = await self._watched(work, run)
-        if result is None:
+        answer = await self._watched(self._work(run), run)
+        if answer is None:
             # a cancelled request gets no response (cancellation section, all revisions)
             run.error_type = ErrorClass.CANCELLED
-            await exchange.finish(202, b"")
+            await run.exchange.finish(202, b"")
             return
-        if result.get("isError"):
+        if answer.get("isError"):
             run.error_type = "tool_error"
-        await exchange.finish(200, result_bytes(run.id, self._dress(result, run.request.method, run.era)))
+        await self._finish(run, answer)
+
+    def _work(self, run: _Run) -> Coroutine[Any, Any, Mapping[str, Any]]:
+        request = run.request
+        if request.method != "tools/call":
+            return self._facade.request(run.caller, request.method, request.params)
+        call = parse_call(request.params)
+        run.tool = call.name
+        retry = Retry(bytes(call.answers) or None, call.state)
+        return self._facade.call_tool(run.caller, call.name, bytes(call.arguments), request.meta, retry)
+
+    async def _finish(
+        self, run: _Run, result: Mapping[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()
+    ) -> None:
+        body = result_bytes(run.id, self._dress(result, run.request.method, run.era))
+        await run.exchange.finish(200, body, headers)
 
     async def _watched(self, work: Coroutine[Any, Any, Mapping[str, Any]], run: _Run) -> Mapping[str, Any] | None:
         """Run a call and watch its connection: a closed one is the cancellation in the modern era, and only there.
@@ -262,10 +287,10 @@ class McpEndpoint:
         Returns:
             the result, or None when the call was cancelled.
         """
-        exchange, session = run.exchange, run.headers.get(b"mcp-session-id")
+        exchange, session = run.exchange, run.caller.session
         task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(_disconnected(run.receive))
-        key = (run.caller.tenant.name, session, run.id) if run.era == "legacy" and session is not None else None
+        gone = asyncio.ensure_future(disconnected(run.receive))
+        key = (run.caller.tenant.name, session, run.id) if session else None
         if key is not None:
             self._in_flight[key] = task
         try:
@@ -295,7 +320,7 @@ class McpEndpoint:
             return {k: v for k, v in result.items() if k not in ("resultType", "ttlMs", "cacheScope")}
         meta = {META_SERVER_INFO: self._server_info, **result.get("_meta", {})}
         dressed = {"resultType": "complete", **result, "_meta": meta}
-        if method in CACHEABLE:
+        if method in CACHEABLE and dressed["resultType"] == "complete":
             dressed.setdefault("ttlMs", 0)
             dressed.setdefault("cacheScope", "private")
         return dressed
@@ -332,13 +357,20 @@ class McpEndpoint:
     def _session_header(self, request: Request, caller: Caller) -> tuple[tuple[bytes, bytes], ...]:
         if request.method != "initialize":
             return ()
-        return ((b"mcp-session-id", self._sessions.mint(caller.tenant.name, caller.key_id).encode()),)
+        capabilities = parse_params(request.params).get("capabilities")
+        declared = capabilities if isinstance(capabilities, dict) else {}
+        return ((b"mcp-session-id", self._sessions.mint(caller.tenant.name, caller.key_id, declared).encode()),)
 
-    def _check_session(self, headers: Headers, caller: Caller) -> None:
-        """An id that is not this tenant's is 404, upon which the client initializes again; none at all is fine."""
-        session = headers.get(b"mcp-session-id")
-        if session is not None and not self._sessions.check(session, caller.tenant.name, caller.key_id):
+    def _session(self, caller: Caller) -> Mapping[str, Any]:
+        """What the client of a session can be asked for.
+
+        Raises:
+            HttpRefused: 404 for an id that is not this tenant's, upon which the client initializes again.
+        """
+        capabilities = self._sessions.open(caller.session, caller.tenant.name, caller.key_id)
+        if capabilities is None:
             raise HttpRefused(404, "this session is unknown or has expired; initialize again")
+        return capabilities
 
     # ---- notifications and subscriptions ----------------------------------------------------------------------------
 
@@ -365,30 +397,44 @@ class McpEndpoint:
                     running.cancel()
         await exchange.finish(202, b"")
 
-    async def _listen(self, run: _Run) -> None:
-        """``subscriptions/listen``: acknowledge nothing but the stream, then stay quiet until the client leaves.
-
-        The lists of this endpoint are announced as constant (``listChanged`` false), so there is nothing to honour.
-        """
-        exchange = run.exchange
-        if not exchange.accepts_stream:
-            await exchange.finish(406, error_bytes(run.id, WireError(INVALID_REQUEST, "Not Acceptable")))
+    async def _replied(
+        self, reply: Reply, era: Era, headers: Headers, principal: Principal, exchange: Exchange
+    ) -> None:
+        """A client's answer to what it was asked on a stream; only its own session's questions can be answered."""
+        session = headers.get(b"mcp-session-id") or ""
+        if era == "modern" or not self._sessions.open(session, principal.tenant, principal.key_id):
+            wrong = WireError(INVALID_REQUEST, "Body must be one JSON-RPC request or notification: nothing was asked")
+            await exchange.finish(400, error_bytes(None, wrong))
             return
-        wanted = parse_params(run.request.params).get("notifications")
-        if wanted is not None and not isinstance(wanted, dict):
-            raise WireError(INVALID_PARAMS, "Invalid params: notifications must be an object")
-        tag = {META_SUBSCRIPTION: run.id}
-        await exchange.say(
-            notification_bytes("notifications/subscriptions/acknowledged", {"_meta": tag, "notifications": {}})
+        self._questions.answered(principal.tenant, session, reply)
+        await exchange.finish(202, b"")
+
+    async def _listen(self, run: _Run) -> None:
+        if not run.exchange.accepts_stream:
+            await run.exchange.finish(406, error_bytes(run.id, WireError(INVALID_REQUEST, "Not Acceptable")))
+            return
+        await listen(self._facade, run.caller, run.id, parse_params(run.request.params), run.receive, run.exchange)
+
+    async def _watch(self, headers: Headers, principal: Principal, receive: Receive, send: Send) -> None:
+        """GET: a session's stream of announcements, where there is anything to announce. Raises HttpRefused."""
+        session = headers.get(b"mcp-session-id") or ""
+        caller = Caller(
+            "req_" + secrets.token_hex(8),
+            self._tenant_of(principal.tenant),
+            principal.key_id,
+            principal.scopes,
+            headers.get(b"mcp-protocol-version") or ASSUMED_LEGACY,
+            session,
         )
-        gone = asyncio.ensure_future(_disconnected(run.receive))
-        try:
-            while not gone.done():
-                done, _ = await asyncio.wait({gone}, timeout=KEEPALIVE_S)
-                if not done:
-                    await exchange.keep_alive()
-        finally:
-            gone.cancel()
+        if era_of(headers.get(b"mcp-protocol-version")) == "modern" or not self._facade.announces(caller):
+            raise HttpRefused(405, "only POST is served here", ((b"allow", b"POST"),))
+        exchange = Exchange(send, _accepts_stream(headers))
+        if not session or not exchange.accepts_stream:
+            raise HttpRefused(
+                405, "a GET opens the event stream of a session, and nothing else", ((b"allow", b"POST"),)
+            )
+        self._session(caller)
+        await watch(self._facade, caller, receive, exchange)
 
 
 def _accepts_stream(headers: Headers) -> bool:
@@ -408,24 +454,22 @@ def _check_media(headers: Headers) -> None:
         raise HttpRefused(406, "Accept must cover application/json and text/event-stream")
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 async def _finish_refused(exchange: Exchange, request_id: RequestId, era: Era, refused: Refused) -> None:
-    """A missing scope is 403 with the challenge of RFC 6750 section 3.1; our own refusals are -32602."""
+    """A missing scope is 403 with the challenge of RFC 6750 section 3.1; our own refusals are -32602 or -32601."""
     if refused.reason == "forbidden":
         challenge = f'Bearer error="insufficient_scope", scope="{refused.scope}"'.encode()
         wrong = WireError(FORBIDDEN_CODE, refused.message)
         await exchange.finish(403, error_bytes(request_id, wrong), ((b"www-authenticate", challenge),))
         return
     if refused.code is not None:
-        # an upstream's code says nothing about this exchange: its "method not found" must not read as our 404
+        # An upstream's code says nothing about this exchange: its "method not found" must not read as our 404. But what
+        # our client did not declare is about this client, and is 400 whoever misses it.
+        status = error_status(era, refused.code) if refused.code == MISSING_CAPABILITY else 200
         wrong = WireError(refused.code, refused.message, refused.data)
-        await exchange.finish(200, error_bytes(request_id, wrong))
+        await exchange.finish(status, error_bytes(request_id, wrong))
         return
-    wrong = WireError(INVALID_PARAMS, refused.message, refused.data)
+    code = METHOD_NOT_FOUND if refused.reason == "unknown_method" else INVALID_PARAMS
+    wrong = WireError(code, refused.message, refused.data)
     await exchange.finish(error_status(era, wrong.code), error_bytes(request_id, wrong))
 
 

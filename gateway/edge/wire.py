@@ -23,6 +23,7 @@ UNSUPPORTED_VERSION = -32022
 
 MAX_ID_LENGTH = 256
 EMPTY_OBJECT = msgspec.Raw(b"{}")
+NOTHING = msgspec.Raw(b"")
 
 RequestId = int | str
 
@@ -43,11 +44,18 @@ class WireError(Exception):
         self.data = data
 
 
+class _Error(msgspec.Struct):
+    code: int
+    message: str = ""
+
+
 class _Envelope(msgspec.Struct):
-    method: str
+    method: str | msgspec.UnsetType = msgspec.UNSET
     jsonrpc: str = ""
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
     params: msgspec.Raw = EMPTY_OBJECT
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    error: _Error | msgspec.UnsetType = msgspec.UNSET
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -66,15 +74,35 @@ class Request(msgspec.Struct, frozen=True):
     meta: Mapping[str, Any]
 
 
+class Reply(msgspec.Struct, frozen=True):
+    """A client's answer to a request that we sent on its stream.
+
+    Attributes:
+        id: of our request.
+        result: JSON bytes, or None when the client refused.
+        code, message: of its error.
+    """
+
+    id: RequestId
+    result: bytes | None
+    code: int = 0
+    message: str = ""
+
+
 class _Meta(msgspec.Struct):
     meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
 
 
 class CallParams(msgspec.Struct):
-    """``params`` of ``tools/call``; ``arguments`` stays raw."""
+    """``params`` of ``tools/call``; ``arguments`` stays raw.
+
+    ``answers`` and ``state`` come with a retry (2026-07-28, multi round-trip requests).
+    """
 
     name: str
     arguments: msgspec.Raw = EMPTY_OBJECT
+    answers: msgspec.Raw = msgspec.field(name="inputResponses", default=NOTHING)
+    state: str | None = msgspec.field(name="requestState", default=None)
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
@@ -84,13 +112,11 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def parse_request(body: bytes) -> Request:
-    """The one JSON-RPC message of a POST body.
-
-    A batch or a response is refused: batches existed in 2025-03-26 only, and this edge asks clients nothing.
+def parse_message(body: bytes) -> Request | Reply:
+    """The one JSON-RPC message of a POST body. A batch is refused: batches existed in 2025-03-26 only.
 
     Raises:
-        WireError: -32700 when the body is not JSON in UTF-8, -32600 when it is no single request or notification.
+        WireError: -32700 when the body is not JSON in UTF-8, -32600 when it is no single message.
     """
     try:
         envelope = _decode_envelope(body)
@@ -100,6 +126,8 @@ def parse_request(body: bytes) -> Request:
         raise WireError(PARSE_ERROR, "Parse error: the body is not valid JSON in UTF-8") from None
     if envelope.jsonrpc != "2.0":
         raise WireError(INVALID_REQUEST, 'Body must be one JSON-RPC request or notification: jsonrpc must be "2.0"')
+    if isinstance(envelope.method, msgspec.UnsetType):
+        return _reply(envelope)
     if envelope.id is None:
         raise WireError(INVALID_REQUEST, "id must be a string or an integer")
     request_id = None if envelope.id is msgspec.UNSET else envelope.id
@@ -115,6 +143,15 @@ def parse_request(body: bytes) -> Request:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise WireError(PARSE_ERROR, "Parse error: the body is not valid JSON in UTF-8") from None
     return Request(envelope.method, request_id, params, meta)
+
+
+def _reply(envelope: _Envelope) -> Reply:
+    if isinstance(envelope.id, (int, str)):
+        if not isinstance(envelope.error, msgspec.UnsetType):
+            return Reply(envelope.id, None, envelope.error.code, envelope.error.message[:1_000])
+        if not isinstance(envelope.result, msgspec.UnsetType):
+            return Reply(envelope.id, bytes(envelope.result))
+    raise WireError(INVALID_REQUEST, "Body must be one JSON-RPC request or notification: method is missing")
 
 
 def parse_call(params: bytes) -> CallParams:
@@ -159,6 +196,11 @@ def error_bytes(request_id: RequestId | None, error: WireError) -> bytes:
     return _encode({"jsonrpc": "2.0", "id": request_id, "error": body})
 
 
-def notification_bytes(method: str, params: Mapping[str, Any]) -> bytes:
+def request_bytes(request_id: RequestId, method: str, params: bytes) -> bytes:
+    """A request to the client; ``params`` is JSON."""
+    return _encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": msgspec.Raw(params)})
+
+
+def notification_bytes(method: str, params: Mapping[str, Any] | msgspec.Raw) -> bytes:
     """A notification to the client."""
     return _encode({"jsonrpc": "2.0", "method": method, "params": params})

@@ -6,18 +6,100 @@ Two facades implement :class:`Facade`: code mode (:mod:`gateway.facade.code`) wi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from gateway.facade.changes import Subscription, Wanted
 from gateway.tenancy.tenant import Tenant
 
-Progress = Callable[[float, str], Awaitable[None]]
-"""``await progress(done, message)``; ``done`` must grow. Does nothing when the client did not ask for progress."""
+
+class Client(Protocol):
+    """The client's end of one exchange: what it declared, and the ways to reach it before the answer.
+
+    Attributes:
+        capabilities: what it can be asked for (``sampling``, ``elicitation``, ``roots``).
+        retries: an answer may ask it for input, and it retries (2026-07-28, multi round-trip requests).
+        can_be_asked: requests reach it while a call runs (the ``initialize`` era, on its event stream).
+        wants_progress: it sent a progress token and takes an event stream.
+        log_level: log messages of a call from this level on are sent; None: none are.
+    """
+
+    capabilities: Mapping[str, Any]
+    retries: bool
+    can_be_asked: bool
+    wants_progress: bool
+    log_level: str | None
+
+    async def progress(self, done: float, message: str = "", total: float | None = None) -> None:
+        """Report progress; ``done`` must grow. Does nothing when the client did not ask for it."""
+        ...
+
+    async def notify(self, method: str, params: bytes) -> None:
+        """Send a notification of this call; dropped when the client takes no event stream."""
+        ...
+
+    async def ask(self, method: str, params: bytes) -> bytes:
+        """Send a request and wait for the answer: JSON bytes of its result.
+
+        Raises:
+            ClientRefused: it answered with an error, cannot be asked, or did not answer in time.
+        """
+        ...
 
 
-async def no_progress(done: float, message: str) -> None:
-    """For clients that did not ask."""
+class ClientRefused(Exception):
+    """The client did not give what it was asked for.
+
+    Args:
+        code: JSON-RPC code of its refusal.
+        message: one sentence.
+    """
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class QuietClient:
+    """A client that declared nothing and hears nothing before its answer."""
+
+    def __init__(self) -> None:
+        self.capabilities: Mapping[str, Any] = {}
+        self.retries = False
+        self.can_be_asked = False
+        self.wants_progress = False
+        self.log_level: str | None = None
+
+    async def progress(self, done: float, message: str = "", total: float | None = None) -> None:
+        """Nobody asked."""
+
+    async def notify(self, method: str, params: bytes) -> None:
+        """Nobody listens."""
+
+    async def ask(self, method: str, params: bytes) -> bytes:
+        raise ClientRefused(-32601, "the client of this request cannot be asked for anything")
+
+
+QUIET: Client = QuietClient()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What a client sends when it retries a request that asked it for input.
+
+    Attributes:
+        answers: JSON bytes of ``inputResponses``, or None.
+        state: the ``requestState`` it was given, or None.
+    """
+
+    answers: bytes | None = None
+    state: str | None = None
+
+
+NO_RETRY = Retry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +112,8 @@ class Caller:
         key_id: public id of the API key.
         scopes: what the key may do.
         protocol: the MCP version the client speaks.
-        progress: how to report progress.
+        session: its session id in the ``initialize`` era, else "".
+        client: its end of the exchange.
     """
 
     request_id: str
@@ -38,14 +121,16 @@ class Caller:
     key_id: str
     scopes: frozenset[str]
     protocol: str
-    progress: Progress = no_progress
+    session: str = ""
+    client: Client = QUIET
 
 
 class Refused(Exception):
     """A request that no model can mend, only the client: unknown tool or cursor, missing scope.
 
     Args:
-        reason: ``invalid_params``; ``forbidden`` when the key lacks a scope; ``rpc_error`` when an upstream refused.
+        reason: ``invalid_params``; ``unknown_method``; ``forbidden`` when the key lacks a scope; ``rpc_error`` when an
+            upstream refused.
         message: one sentence.
         scope: the missing scope.
         code, data: the upstream's JSON-RPC error, passed on in direct mode.
@@ -53,7 +138,7 @@ class Refused(Exception):
 
     def __init__(
         self,
-        reason: Literal["invalid_params", "forbidden", "rpc_error"],
+        reason: Literal["invalid_params", "unknown_method", "forbidden", "rpc_error"],
         message: str,
         *,
         scope: str = "",
@@ -86,10 +171,22 @@ class Facade(Protocol):
         ...
 
     async def call_tool(
-        self, caller: Caller, name: str, arguments: bytes, meta: Mapping[str, Any]
+        self, caller: Caller, name: str, arguments: bytes, meta: Mapping[str, Any], retry: Retry = NO_RETRY
     ) -> Mapping[str, Any]:
         """The result of ``tools/call`` without the fields of one era; values may be raw JSON.
 
         ``arguments`` is the raw JSON of an object. When the caller is cancelled, everything it started ends with it.
         """
+        ...
+
+    async def request(self, caller: Caller, method: str, params: bytes) -> Mapping[str, Any]:
+        """The result of any other method. Raises Refused(unknown_method) for what this facade does not serve."""
+        ...
+
+    def announces(self, caller: Caller) -> frozenset[str]:
+        """Methods of the notifications that :meth:`subscribed` can bring; empty when nothing here ever changes."""
+        ...
+
+    def subscribed(self, caller: Caller, wanted: Wanted) -> AbstractContextManager[Subscription]:
+        """News for an open stream, for as long as the block lasts."""
         ...

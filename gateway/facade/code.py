@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -14,7 +15,8 @@ from gateway.catalog.view import TenantView
 from gateway.errors import ErrorClass, GatewayError
 from gateway.facade.accounts import Account, Accounts
 from gateway.facade.answer import error_text, script_answer
-from gateway.facade.base import Caller, Refused
+from gateway.facade.base import NO_RETRY, Caller, Refused, Retry
+from gateway.facade.changes import Subscription, Wanted
 from gateway.facade.definitions import DOCS_SEARCH, EXECUTE_CODE, INSTRUCTIONS, TOOLS
 from gateway.facade.docs import DocsQuery, DocsSearch
 from gateway.facade.script import Script
@@ -88,8 +90,18 @@ class CodeFacade:
         await account.close(OK)
         return _LIST
 
+    async def request(self, caller: Caller, method: str, params: bytes) -> Mapping[str, Any]:
+        raise Refused("unknown_method", f"Method not found: {method[:64]}")
+
+    def announces(self, caller: Caller) -> frozenset[str]:
+        # two constant tools: nothing ever changes, and clients that ignore announcements miss nothing
+        return frozenset()
+
+    def subscribed(self, caller: Caller, wanted: Wanted) -> AbstractContextManager[Subscription]:
+        return nullcontext(Subscription(wanted))
+
     async def call_tool(
-        self, caller: Caller, name: str, arguments: bytes, meta: Mapping[str, Any]
+        self, caller: Caller, name: str, arguments: bytes, meta: Mapping[str, Any], retry: Retry = NO_RETRY
     ) -> Mapping[str, Any]:
         if name not in SCOPES:
             raise Refused(
@@ -144,7 +156,7 @@ class CodeFacade:
             account.ran(tenant.kernel, usage.cpu_ms)
             self._accounts.metrics.kernel(tenant.kernel).executed(ErrorClass.CANCELLED, usage.wall_ms / 1000)
 
-        script = Script(self._broker, account.ticket, tenant, search_docs, caller.progress)
+        script = Script(self._broker, account.ticket, tenant, search_docs, caller.client.progress)
         with self._quotas.execution_slot(tenant):
             deadline = asyncio.get_running_loop().time() + tenant.manifest.wall_ms / 1000
             result = await kernel.run(

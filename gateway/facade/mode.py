@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
-from gateway.facade.base import Caller, Facade
+from gateway.facade.base import NO_RETRY, Caller, Facade, Retry
+from gateway.facade.changes import Subscription, Wanted
 
 
 class ModeFacade:
@@ -37,6 +39,15 @@ class ModeFacade:
         return await self._facade(caller).list_tools(caller, cursor)
 
     async def call_tool(
-        self, caller: Caller, name: str, arguments: bytes, meta: Mapping[str, Any]
+        self, caller: Caller, name: str, arguments: bytes, meta: Mapping[str, Any], retry: Retry = NO_RETRY
     ) -> Mapping[str, Any]:
-        return await self._facade(caller).call_tool(caller, name, arguments, meta)
+        return await self._facade(caller).call_tool(caller, name, arguments, meta, retry)
+
+    async def request(self, caller: Caller, method: str, params: bytes) -> Mapping[str, Any]:
+        return await self._facade(caller).request(caller, method, params)
+
+    def announces(self, caller: Caller) -> frozenset[str]:
+        return self._facade(caller).announces(caller)
+
+    def subscribed(self, caller: Caller, wanted: Wanted) -> AbstractContextManager[Subscription]:
+        return self._facade(caller).subscribed(caller, wanted)

@@ -15,7 +15,6 @@ import orjson
 from gateway.broker import Broker, Ticket
 from gateway.catalog.tool import Tool
 from gateway.errors import ErrorClass, GatewayError
-from gateway.facade.base import Progress
 from gateway.kernels.base import MAX_ARGUMENT_BYTES, MAX_RESULT_BYTES, Functions, HostFunction
 from gateway.metering.context import result_text
 from gateway.metering.metrics import OK
@@ -26,6 +25,8 @@ CALL_TOOL = ("call_tool", "callTool")
 SEARCH_DOCS = ("search_docs", "docs_search")
 NOT_INSIDE = {"execute_code": "you are already inside execute_code: call the tools directly"}
 
+Progress = Callable[[float, str], Awaitable[None]]
+"""``await progress(done, message)``; ``done`` grows."""
 SearchDocs = Callable[[Mapping[str, Any]], Awaitable[str]]
 """The arguments of docs_search → its answer."""
 

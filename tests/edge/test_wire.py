@@ -11,28 +11,33 @@ from gateway.edge.wire import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
+    Reply,
+    Request,
     WireError,
     error_bytes,
     parse_call,
     parse_params,
-    parse_request,
+    parse_message,
     result_bytes,
 )
 
 
 def test_a_request_keeps_its_params_raw() -> None:
-    request = parse_request(b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"x": 1e2,"_meta":{"k":1}}}')
+    request = parse_message(b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"x": 1e2,"_meta":{"k":1}}}')
+    assert isinstance(request, Request)
     assert (request.method, request.id) == ("tools/call", "a")
     assert request.params == b'{"x": 1e2,"_meta":{"k":1}}'
     assert request.meta == {"k": 1}
 
 
 def test_a_notification_has_no_id() -> None:
-    assert parse_request(b'{"jsonrpc":"2.0","method":"notifications/initialized"}').id is None
+    request = parse_message(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
+    assert isinstance(request, Request)
+    assert request.id is None
 
 
 def test_zero_is_an_id() -> None:
-    assert parse_request(b'{"jsonrpc":"2.0","id":0,"method":"ping"}').id == 0
+    assert parse_message(b'{"jsonrpc":"2.0","id":0,"method":"ping"}').id == 0
 
 
 @pytest.mark.parametrize(
@@ -48,7 +53,9 @@ def test_zero_is_an_id() -> None:
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":NaN}}', PARSE_ERROR),
         (b"null", INVALID_REQUEST),
         (b'[{"jsonrpc":"2.0","id":1,"method":"m"}]', INVALID_REQUEST),
-        (b'{"jsonrpc":"2.0","id":1,"result":{}}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":null,"result":{}}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","result":{}}', INVALID_REQUEST),
         (b'{"jsonrpc":"1.0","id":1,"method":"m"}', INVALID_REQUEST),
         (b'{"id":1,"method":"m"}', INVALID_REQUEST),
         (b'{"jsonrpc":"2.0","id":null,"method":"m"}', INVALID_REQUEST),
@@ -64,7 +71,7 @@ def test_zero_is_an_id() -> None:
 )
 def test_what_is_no_single_request_is_refused(body: bytes, code: int) -> None:
     with pytest.raises(WireError) as refused:
-        parse_request(body)
+        parse_message(body)
     assert refused.value.code == code
 
 
@@ -101,3 +108,9 @@ def test_an_error_names_its_request_or_null() -> None:
         "error": {"code": -1, "message": "no"},
     }
     assert json.loads(error_bytes(None, WireError(-1, "no", {"a": 1})))["id"] is None
+
+
+def test_a_client_answers_what_it_was_asked() -> None:
+    assert parse_message(b'{"jsonrpc":"2.0","id":7,"result":{"a": 1}}') == Reply(7, b'{"a": 1}')
+    refused = parse_message(b'{"jsonrpc":"2.0","id":"q","error":{"code":-1,"message":"no"}}')
+    assert refused == Reply("q", None, -1, "no")

@@ -1,0 +1,107 @@
+"""Streams that stay open to announce changes: ``subscriptions/listen`` and the GET stream of the older era.
+
+Both bring the same news; only the wrapping differs: a 2026-07-28 message carries the id of its subscription, an older
+one carries nothing. Between news a comment line every 15 seconds tells proxies that the stream lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.edge.eras import META_SUBSCRIPTION
+from gateway.edge.exchange import KEEPALIVE_S, Exchange
+from gateway.edge.http import Receive
+from gateway.edge.wire import INVALID_PARAMS, RequestId, WireError, notification_bytes
+from gateway.facade.base import Caller, Facade
+from gateway.facade.changes import (
+    PROMPTS_CHANGED,
+    RESOURCE_UPDATED,
+    RESOURCES_CHANGED,
+    TOOLS_CHANGED,
+    Subscription,
+    Wanted,
+)
+
+FLAGS = {
+    "toolsListChanged": TOOLS_CHANGED,
+    "promptsListChanged": PROMPTS_CHANGED,
+    "resourcesListChanged": RESOURCES_CHANGED,
+}
+MAX_URIS = 1_000
+
+
+async def listen(
+    facade: Facade,
+    caller: Caller,
+    request_id: RequestId,
+    params: Mapping[str, Any],
+    receive: Receive,
+    exchange: Exchange,
+) -> None:
+    """``subscriptions/listen`` (2026-07-28): acknowledge the part that is honoured, then tell of it until the end.
+
+    Raises:
+        WireError: -32602 for a malformed filter.
+    """
+    asked = params.get("notifications", {})
+    if not isinstance(asked, dict):
+        raise WireError(INVALID_PARAMS, "Invalid params: notifications must be an object")
+    possible = facade.announces(caller)
+    honoured: dict[str, Any] = {
+        flag: True for flag, method in FLAGS.items() if asked.get(flag) is True and method in possible
+    }
+    methods = {FLAGS[flag] for flag in honoured}
+    uris = _uris(asked.get("resourceSubscriptions"))
+    if uris and RESOURCE_UPDATED in possible:
+        honoured["resourceSubscriptions"] = uris
+        methods.add(RESOURCE_UPDATED)
+    tag = {"_meta": {META_SUBSCRIPTION: request_id}}
+    acknowledged = {**tag, "notifications": honoured}
+    with facade.subscribed(caller, Wanted(frozenset(methods), frozenset(uris))) as subscription:
+        await exchange.say(notification_bytes("notifications/subscriptions/acknowledged", acknowledged))
+        await _tell(subscription, tag, receive, exchange)
+
+
+async def watch(facade: Facade, caller: Caller, receive: Receive, exchange: Exchange) -> None:
+    """The GET stream of a session (2025-03-26 … 2025-11-25): all that this facade announces."""
+    with facade.subscribed(caller, Wanted(facade.announces(caller))) as subscription:
+        await exchange.begin_stream()
+        await exchange.keep_alive()
+        await _tell(subscription, {}, receive, exchange)
+
+
+async def _tell(subscription: Subscription, tag: Mapping[str, Any], receive: Receive, exchange: Exchange) -> None:
+    gone = asyncio.ensure_future(disconnected(receive))
+    news = asyncio.ensure_future(subscription.next())
+    try:
+        while True:
+            done, _ = await asyncio.wait({gone, news}, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            if gone in done:
+                return
+            if news in done:
+                for method, uri in news.result():
+                    await exchange.say(notification_bytes(method, {**tag, "uri": uri} if uri else tag))
+                news = asyncio.ensure_future(subscription.next())
+            elif not done:
+                await exchange.keep_alive()
+    finally:
+        gone.cancel()
+        news.cancel()
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has closed its side."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _uris(asked: Any) -> list[str]:
+    if asked is None:
+        return []
+    if not isinstance(asked, list) or len(asked) > MAX_URIS or not all(isinstance(uri, str) for uri in asked):
+        raise WireError(
+            INVALID_PARAMS, f"Invalid params: resourceSubscriptions must be a list of up to {MAX_URIS} URIs"
+        )
+    return asked
