@@ -5,7 +5,8 @@ Everything here is pure: values in, values out, no IO, no clock. Texts and schem
 The map, from the wire to the model:
 
 * :mod:`gateway.catalog.tool`: the record of one tool, :class:`~gateway.catalog.tool.Tool`.
-* :mod:`gateway.catalog.build`: a ``tools/list`` and its overrides → records; broken entries are named and left out.
+* :mod:`gateway.catalog.build`: a ``tools/list`` and its overrides → records; broken entries are named and left out;
+  :mod:`gateway.catalog.headermarks` takes out what is meant for connectors alone.
 * :mod:`gateway.catalog.names`: the three spellings of a tool, unique whatever arrives in whatever order.
 * :mod:`gateway.catalog.snapshot`: the :class:`~gateway.catalog.snapshot.Catalog`, an immutable whole with a version.
 * :mod:`gateway.catalog.view`: THE decision what a tenant sees; lists, search and calls all ask it.

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gateway.catalog.headermarks import without_header_marks
 from gateway.catalog.names import assign
 from gateway.catalog.text import one_line, unseen
 from gateway.catalog.tool import Tool
@@ -88,7 +89,7 @@ def make_tools(upstream: str, config: ToolConfig, raw: Sequence[Any]) -> Listing
             label = name if isinstance(name, str) and name else f"#{position + 1}"
             problems.append(Problem(upstream, one_line(label, 80), reason, dropped=True))
         elif isinstance(name, str) and not _override(config, name).disabled:
-            entries[name] = entry
+            entries[name] = _shown(entry)
     problems += [
         Problem(upstream, name, "the config changes this tool, but the upstream has none of that name", dropped=False)
         for name in config.tools
@@ -126,6 +127,13 @@ def make_tools(upstream: str, config: ToolConfig, raw: Sequence[Any]) -> Listing
             )
         )
     return Listing(tuple(sorted(tools, key=lambda tool: tool.name)), tuple(problems))
+
+
+def _shown(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The definition that clients may see."""
+    schema = entry.get("inputSchema")
+    shown = without_header_marks(schema)
+    return entry if shown is schema else {**entry, "inputSchema": shown}
 
 
 def _override(config: ToolConfig, raw_name: str) -> ToolOverride:

@@ -25,8 +25,8 @@ class Tool:
         input_schema: JSON Schema of the arguments, an object; never None.
         output_schema: JSON Schema of ``structuredContent``, or None.
         annotations: the upstream's hints, unverified.
-        definition: the whole tool object as the upstream sent it, unknown keys too; direct mode lists it under another
-            name.
+        definition: the whole tool object as the upstream sent it, unknown keys too (only ``x-mcp-header`` is taken
+            out); direct mode lists it under another name.
         digest: SHA-256 of name, description, schemas and annotations in canonical JSON; changes when the tool does.
     """
 

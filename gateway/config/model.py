@@ -159,6 +159,10 @@ class _Upstream(Model):
         default_factory=dict, description="Overrides by the upstream's own tool name."
     )
     disabled: bool = Field(False, description="Keep the entry, do not start it.")
+    client_capabilities: Annotated[tuple[Literal["elicitation", "sampling", "roots"], ...], Strict(False)] = Field(
+        (),
+        description="What the server may ask of clients in direct mode (servers before 2026-07-28 are told once).",
+    )
     isolation: Literal["shared"] = Field("shared", description="One connection serves all tenants.")
     start_timeout: Duration = _default_duration("60s", "How long starting and the handshake may take.")
     list_timeout: Duration = _default_duration("15s", "How long reading the list of tools may take.")
@@ -184,10 +188,10 @@ class StdioUpstream(_Upstream):
 
 
 class HttpUpstream(_Upstream):
-    """A server reached over streamable HTTP."""
+    """A server reached over streamable HTTP, or over the HTTP+SSE transport before it."""
 
-    type: Literal["http", "streamable-http", "streamableHttp"] = Field(
-        "http", description="May be left out: url says it."
+    type: Literal["http", "streamable-http", "streamableHttp", "sse"] = Field(
+        "http", description="May be left out: url says it, and HTTP+SSE is found out; sse spares the finding."
     )
     url: WebAddress = Field(repr=False, description="The MCP endpoint.")
     headers: Headers = Field(default_factory=dict, repr=False, description="Sent with every request.")

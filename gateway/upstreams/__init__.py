@@ -6,10 +6,15 @@ Two types to know: :class:`~gateway.upstreams.federation.Federation` (all upstre
 ==================  ====================================================================================
 ``base``            the interface of a connector and how a call can fail
 ``rpc``, ``era``    JSON-RPC envelopes and the choice between the two protocol eras; pure
+``beside``          what passes between server and caller while a call runs: progress, log messages, questions
+``dialogue``        requests and answers over one shared stream of messages
 ``stdio``           servers that we start: ``framer`` cuts lines, ``child`` owns the process, ``environment`` says what
                     it inherits, ``proctree`` finds what it has started
 ``http``            servers that we reach: ``httphead`` builds requests, ``httpwire`` is the connection pool,
-                    ``httpreply`` says what an answer means, ``sse`` reads event streams
+                    ``httpreply`` says what an answer means, ``sse`` reads event streams, ``httplisten`` holds the
+                    one of announcements, ``errands`` are messages that no caller waits for, ``paramheaders`` tells
+                    which arguments are headers too
+``legacy_sse``      servers that are reached in the way of 2024-11-05
 ``lifecycle``       states, transitions, backoff; pure
 ``supervisor``      one upstream and its owner task; ``listing`` reads its tools, ``results`` the answers of calls
 ``federation``      all of them together

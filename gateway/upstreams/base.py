@@ -6,7 +6,7 @@ It does not restart itself; the supervisor (:mod:`gateway.upstreams.supervisor`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -95,22 +95,27 @@ class RpcFailed(GatewayError):
 
 
 class InputRequired(GatewayError):
-    """The tool wants input from a user (``resultType: "input_required"``), and a script has no user to ask.
+    """The server wants input from a user or a model, and whoever called has none to give.
+
+    Modern servers answer so (``resultType: "input_required"``), legacy ones ask in the middle of a call.
 
     Attributes:
         upstream: its name.
-        requests: what was asked for: the key of each request → its method (``elicitation/create``, …).
+        requests: what was asked for: the key of each request → its method and text in one line; the key is "" for a
+            legacy server, which gives none.
+        raw: the whole result object as JSON bytes; empty when a legacy server has asked.
     """
 
-    def __init__(self, upstream: str, requests: Mapping[str, str]) -> None:
-        wanted = ", ".join(f"{key} ({method})" for key, method in requests.items()) or "an unnamed one"
+    def __init__(self, upstream: str, requests: Mapping[str, str], raw: bytes = b"") -> None:
+        named = [f"{key} ({text})" if key else text for key, text in requests.items()]
         super().__init__(
             ErrorClass.TOOL_ERROR,
-            f"the tool asked for input that cannot be given here: {wanted}",
+            f"the tool asked for input that cannot be given here: {', '.join(named) or 'an unnamed one'}",
             hint="pass it as an argument if the tool has one for it",
         )
         self.upstream = upstream
         self.requests = dict(requests)
+        self.raw = raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,47 @@ class CallResult(msgspec.Struct, frozen=True):
     is_error: bool
 
 
+class Beside(Protocol):
+    """What may pass between a server and whoever called it, beside the answer of one request.
+
+    Attributes:
+        capabilities: client capabilities to declare with this request (modern era; a legacy server knows those of the
+            handshake).
+        log_level: the least level of log messages that are wanted (modern era); None: none are asked for.
+        wants_progress: send a ``progressToken`` with the request. The token is the connector's own.
+    """
+
+    @property
+    def capabilities(self) -> Mapping[str, Any]: ...
+
+    @property
+    def log_level(self) -> str | None: ...
+
+    @property
+    def wants_progress(self) -> bool: ...
+
+    async def notified(self, method: str, params: bytes) -> None:
+        """The server said something: progress of this request, a log message, or another notification.
+
+        Called once at a time, in the order of arrival, never after the answer. ``params`` is JSON as received, so its
+        ``progressToken`` is the connector's.
+        """
+        ...
+
+    async def asked(self, method: str, params: bytes) -> bytes:
+        """The server asks for something during the request: ``elicitation/create``, ``sampling/createMessage``, …
+
+        Cancelled when the request ends, or when the server takes the question back. May run several times at once.
+
+        Returns:
+            JSON bytes of the result.
+
+        Raises:
+            RpcFailed: refused; its code and message are what the server is told.
+        """
+        ...
+
+
 class Connector(Protocol):
     """One live connection. Any number of requests may be in flight; one that fails never touches the others."""
 
@@ -160,19 +206,36 @@ class Connector(Protocol):
         """
         ...
 
-    async def request(self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float) -> bytes:
+    async def request(
+        self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float, beside: Beside | None = None
+    ) -> bytes:
         """Send one request and wait for its answer.
 
         Args:
             params: the params object: a mapping, or its JSON bytes ready to be sent. ``_meta`` of the modern era is
                 added by the connector.
-            timeout_s: seconds; then the upstream is told to stop.
+            timeout_s: seconds; then the upstream is told to stop. See :mod:`gateway.upstreams.beside` for what
+                extends it.
+            beside: who hears what the server says meanwhile. Without one the server is not asked to say anything, and
+                its wish for input fails the call.
 
         Returns:
-            the ``result`` object as JSON bytes.
+            the ``result`` object as JSON bytes, as it is.
 
         Raises:
-            RpcFailed, UpstreamFailed, UpstreamTimedOut. When the caller is cancelled the upstream is told to stop.
+            RpcFailed, UpstreamFailed, UpstreamTimedOut; InputRequired: a legacy server has asked for input, and there
+            was nobody beside. When the caller is cancelled the upstream is told to stop.
+        """
+        ...
+
+    def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+        """Get ready to call these tools, which take the place of all that were listed before.
+
+        Args:
+            tools: their definitions, each with a name.
+
+        Returns:
+            name → why it cannot be called over this connection (one clause), for those that cannot.
         """
         ...
 

@@ -133,10 +133,24 @@ def _info(era: Era, version: str, told: Mapping[str, Any], server: Any) -> Serve
     )
 
 
-def announces_list_changes(info: ServerInfo) -> bool:
-    """Whether the server says that it will tell when its tools change."""
-    tools = info.capabilities.get("tools")
-    return isinstance(tools, Mapping) and tools.get("listChanged") is True
+def announced_lists(info: ServerInfo) -> tuple[str, ...]:
+    """Of which lists the server says that it will tell when they change: ``tools``, ``prompts``, ``resources``."""
+    return tuple(kind for kind in ("tools", "prompts", "resources") if _claims(info, kind, "listChanged"))
+
+
+def listen_params(lists: tuple[str, ...]) -> dict[str, Any]:
+    """Parameters of ``subscriptions/listen`` for these lists."""
+    return {"notifications": {f"{kind}ListChanged": True for kind in lists}}
+
+
+def announces_updates(info: ServerInfo) -> bool:
+    """Whether the server can be asked to tell when a resource changes."""
+    return _claims(info, "resources", "subscribe")
+
+
+def _claims(info: ServerInfo, kind: str, what: str) -> bool:
+    capability = info.capabilities.get(kind)
+    return isinstance(capability, Mapping) and capability.get(what) is True
 
 
 def _object(raw: bytes | None) -> Mapping[str, Any]:

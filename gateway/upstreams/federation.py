@@ -58,7 +58,9 @@ class Federation:
         configs: name → configuration. Those that are ``disabled`` are left out.
         folder: the folder of ``gateway.yaml``.
         on_change: called after each change of an upstream's status or tools, in the event loop; must not block or
-        raise.
+            raise.
+        on_announced: called with an upstream and method and params of what it announces; see
+            :class:`~gateway.upstreams.supervisor.Upstream`.
 
     Attributes:
         upstreams: name → upstream, in the order of the configuration.
@@ -69,6 +71,7 @@ class Federation:
         configs: Mapping[str, StdioUpstream | HttpUpstream],
         folder: Path,
         on_change: Callable[[Upstream], None] = lambda _: None,
+        on_announced: Callable[[Upstream, str, bytes], None] = lambda upstream, method, params: None,
     ) -> None:
         places = Places(SPAWNS_AT_ONCE)
         self.upstreams: Mapping[str, Upstream] = MappingProxyType(
@@ -79,6 +82,7 @@ class Federation:
                     folder,
                     on_change,
                     place=places.place if isinstance(config, StdioUpstream) else nullcontext,
+                    on_announced=on_announced,
                 )
                 for name, config in configs.items()
                 if not config.disabled

@@ -8,45 +8,39 @@ Cancelling: in the modern era closing the response is the cancellation; a legacy
 ``tools/call`` is never sent twice, with one exception that the specification gives: 404 to a legacy session id means
 that it was not executed, so the session is renewed (once, however many calls found out) and the call repeated once.
 
-Not done: ``Mcp-Param-*`` headers for ``x-mcp-header`` (no real server of 119 uses them), the HTTP+SSE transport of
-2024-11-05, HTTP proxies.
+What a server says in the stream of a request belongs to that request (:mod:`gateway.upstreams.beside`); what it says
+in the stream of announcements belongs to none.
+
+Not done: HTTP proxies.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-import msgspec
-
 from gateway.config.model import HttpUpstream
+from gateway.errors import GatewayError
 from gateway.upstreams import era, rpc
-from gateway.upstreams.base import MODERN_VERSION, Era, ServerInfo, Stage, UpstreamFailed, UpstreamTimedOut
-from gateway.upstreams.httphead import BadTarget, Target, parse_target, request_head
-from gateway.upstreams.httpreply import Reply, ReplyReader, media_type
+from gateway.upstreams.base import MODERN_VERSION, Beside, Era, ServerInfo, Stage, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.beside import ANNOUNCEMENTS, ASKS_FOR_INPUT, MAY_ASK, Talk, for_the_caller
+from gateway.upstreams.errands import Errands, send_off
+from gateway.upstreams.httphead import BadTarget, Session, Target, modern_headers, parse_target, request_head
+from gateway.upstreams.httplisten import hold
+from gateway.upstreams.httpreply import Hear, Reply, ReplyReader, media_type
 from gateway.upstreams.httpwire import Answer, Pool, WireFailed
-from gateway.upstreams.lifecycle import backoff
+from gateway.upstreams.legacy_sse import OldTransport, begins_with_endpoint
+from gateway.upstreams.listing import list_tools
+from gateway.upstreams.paramheaders import ParamHeaders
 from gateway.upstreams.redact import Redactor
+from gateway.upstreams.results import input_required
 from gateway.upstreams.sse import SseParser
 
-_SIDE_S = 2.0  # deadline of messages beside the call: cancellations, answers to server requests, DELETE
 _ABOUT_THE_REQUEST = (-32601, -32602)  # a 404 with such an error does not mean that the session is gone
-_MOST_BESIDE = 100  # at once; a server that asks faster than it reads gets no answer to the rest
 _RESUMES = 5  # how often one legacy event stream that broke off is taken up again
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # what Mcp-Name mirrors
-_LISTEN_S = 15.0  # for the head of an announcement stream
-_SETTLED_S = 60.0  # an announcement stream that lasted this long was sound
-
-
-@dataclass(frozen=True, slots=True)
-class _Session:
-    """A legacy session. ``id`` is "" when the server gave none."""
-
-    id: str
-    version: str
+_ENDPOINT_S = 5.0  # for the first event of a stream that may be the old transport's
 
 
 class HttpConnector:
@@ -57,6 +51,7 @@ class HttpConnector:
         config: URL and headers.
         known_era: the verdict of an earlier connection: ``legacy`` spares the probe.
         on_list_changed: called when the server says that its tools have changed, or may have while nobody listened.
+        on_announced: called with method and params (JSON bytes) of each announcement, that one included.
 
     Raises:
         UpstreamFailed: the URL or a header cannot be used.
@@ -69,26 +64,31 @@ class HttpConnector:
         *,
         known_era: Era | None = None,
         on_list_changed: Callable[[], None] = lambda: None,
+        on_announced: Callable[[str, bytes], None] = lambda method, params: None,
     ) -> None:
         self._name = name
         self._known_era = known_era
+        self._declared = config.client_capabilities
         self._on_list_changed = on_list_changed
+        self._on_announced = on_announced
         try:
             self._target: Target = parse_target(config.url, config.headers)
         except BadTarget as error:
             raise UpstreamFailed(name, "connect", str(error)) from None
         self._redactor = Redactor(self._target.secrets)
-        self._reader = ReplyReader(name, self._redactor, self._asked, on_list_changed)
+        self._reader = ReplyReader(name, self._redactor)
         self._pool = Pool(self._target)
         self._era: Era = "legacy"
-        self._session: _Session | None = None  # legacy only; replaced by _initialize
+        self._info = ServerInfo("legacy", "")
+        self._session: Session | None = None  # legacy only; replaced by _initialize
+        self._param_headers = ParamHeaders()  # modern only; changed by plan_calls
         self._renewing = asyncio.Lock()
         self._last_id = 0
         self._in_flight = 0
         self._unusable: UpstreamFailed | None = None  # why the connector will end when nothing is in flight any more
         self._closed: asyncio.Future[UpstreamFailed] = asyncio.get_running_loop().create_future()
         self._watch: asyncio.Task[None] | None = None
-        self._side: set[asyncio.Task[None]] = set()  # messages beside calls; awaited by close
+        self._errands = Errands(name)
 
     # -------------------------------------------------------------- Connector
 
@@ -100,28 +100,37 @@ class HttpConnector:
         except TimeoutError:
             raise UpstreamTimedOut(self._name, "the handshake", timeout_s) from None
         self._era = info.era
-        if era.announces_list_changes(info):
-            self._watch = asyncio.create_task(self._watch_list(), name=f"upstream {self._name}: announcements")
+        self._info = info
+        if era.announced_lists(info) or (info.era == "legacy" and era.announces_updates(info)):
+            self._watch = asyncio.create_task(self._watch_lists(), name=f"upstream {self._name}: announcements")
         return info
 
-    async def request(self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float) -> bytes:
+    async def request(
+        self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float, beside: Beside | None = None
+    ) -> bytes:
         """See :class:`gateway.upstreams.base.Connector`."""
         if self._closed.done():
             why = self._closed.result()
             raise UpstreamFailed(self._name, why.stage, why.reason, detail=why.detail)
         self._in_flight += 1
         try:
-            async with asyncio.timeout(timeout_s):
-                if self._era == "modern":
-                    reply = await self._exchange(method, rpc.modern_params(params))
-                else:
-                    reply = await self._legacy_exchange(method, rpc.legacy_params(params))
+            if beside is None:
+                async with asyncio.timeout(timeout_s):
+                    reply = await self._either_exchange(method, params, timeout_s)
+            else:
+                self._last_id += 1
+                async with Talk(beside, self._last_id, timeout_s) as talk, talk.deadline:
+                    reply = await self._either_exchange(method, params, timeout_s, talk)
         except TimeoutError:
             raise UpstreamTimedOut(self._name, method, timeout_s) from None
         finally:
             self._in_flight -= 1
             self._end_if_unusable()
         return self._reader.result(reply, method)
+
+    def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+        """See :class:`gateway.upstreams.base.Connector`. Which arguments become headers is a matter of this era."""
+        return self._param_headers.plan(tools if self._era == "modern" else ())
 
     @property
     def closed(self) -> bool:
@@ -139,12 +148,10 @@ class HttpConnector:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait({self._watch})
-        if self._side:
-            await asyncio.wait(self._side, timeout=_SIDE_S)
+        await self._errands.close()
         session, self._session = self._session, None
         if session is not None and session.id:
-            head = request_head(self._target, "DELETE", _session_headers(session), None)
-            await self._side_message(head, b"")
+            await send_off(self._pool, request_head(self._target, "DELETE", session.headers(), None), b"")
         await self._pool.close()
 
     # -------------------------------------------------------------- handshake
@@ -177,13 +184,15 @@ class HttpConnector:
         self._era = "legacy"
         self._session = None
         method = "initialize"
-        reply = await self._exchange(method, rpc.initialize_params())
+        reply = await self._exchange(method, rpc.initialize_params(self._declared))
         error = reply.response.error if reply.response is not None else None
         outdated = self._known_era == "legacy" and 400 <= reply.status < 500
         if may_probe and (outdated or (error is not None and era.was_modern_after_all(error))):
             info = await self._probe()  # the server was upgraded, or the probe was only late
             if info is not None:
                 return info
+        if reply.status in (400, 404, 405) and may_probe and await self._speaks_the_old_transport():
+            raise OldTransport(self._name)
         if reply.response is None or reply.status != 200:
             raise self._reader.refusal(reply, method)
         if error is not None:
@@ -194,9 +203,9 @@ class HttpConnector:
             raise UpstreamFailed(
                 self._name, "handshake", "it answered initialize without a protocol version that we speak"
             )
-        session = _Session(reply.session_id, told.version)
+        session = Session(reply.session_id, told.version)
         body = rpc.notification("notifications/initialized")
-        answer = await self._send(request_head(self._target, "POST", _session_headers(session), len(body)), body)
+        answer = await self._send(request_head(self._target, "POST", session.headers(), len(body)), body)
         answer.finished = True
         answer.release()
         if answer.status >= 300:
@@ -204,7 +213,18 @@ class HttpConnector:
         self._session = session
         return told
 
-    async def _renew(self, lost: _Session) -> None:
+    async def _speaks_the_old_transport(self) -> bool:
+        """Whether GET is answered as in 2024-11-05."""
+        answer = await self._send(request_head(self._target, "GET", {}, None), b"")
+        try:
+            async with asyncio.timeout(_ENDPOINT_S):
+                return await begins_with_endpoint(answer)
+        except TimeoutError:
+            return False
+        finally:
+            answer.release()
+
+    async def _renew(self, lost: Session) -> None:
         """A new session in place of ``lost``; callers that find it lost at the same time share one handshake."""
         async with self._renewing:
             if self._session is not lost and self._session is not None:
@@ -217,39 +237,60 @@ class HttpConnector:
 
     # --------------------------------------------------------------- exchanges
 
-    async def _legacy_exchange(self, method: str, params: Mapping[str, Any]) -> Reply:
+    async def _either_exchange(
+        self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float, talk: Talk | None = None
+    ) -> Reply:
+        """A request of a caller, with the one repetition that its era allows."""
+        token = talk.token if talk is not None else None
+        if self._era == "modern":
+            beside = talk.beside if talk is not None else None
+            full = rpc.modern_params(params, beside, token)
+            reply = await self._exchange(method, full, talk)
+            if method == "tools/call" and reply.error_code == era.HEADER_MISMATCH:
+                reply = await self._call_anew(full, reply, timeout_s, talk)
+            return reply
+        full = rpc.legacy_params(params, token)
         session = self._session
         if session is None:  # a renewal has failed, or is under way
-            await self._renew(_Session("", ""))
+            await self._renew(Session("", ""))
             session = self._session
-        reply = await self._exchange(method, params)
+        reply = await self._exchange(method, full, talk)
         if reply.status == 404 and session is not None and session.id and reply.error_code not in _ABOUT_THE_REQUEST:
             await self._renew(session)
-            reply = await self._exchange(method, params)
+            reply = await self._exchange(method, full, talk)
         return reply
 
-    async def _exchange(self, method: str, params: Mapping[str, Any]) -> Reply:
+    async def _call_anew(self, params: Mapping[str, Any], refused: Reply, timeout_s: float, talk: Talk | None) -> Reply:
+        """After the server missed a header: its tool wants others than when it was listed. The call has not run."""
+        try:
+            await list_tools(self, self._name, self._info, timeout_s)
+        except GatewayError:
+            return refused
+        self._on_list_changed()
+        return await self._exchange("tools/call", params, talk)
+
+    async def _exchange(self, method: str, params: Mapping[str, Any], talk: Talk | None = None) -> Reply:
         """One request, one reply. The caller sets the deadline."""
         self._last_id += 1
         message_id = self._last_id
         session = self._session
         speaks = self._era
+        hear = partial(self._hear, session, method, talk)
         body = rpc.request(message_id, method, params)
         head = request_head(self._target, "POST", self._headers(method, params), len(body))
         try:
             answer = await self._send(head, body, repeatable=method != "tools/call")
             try:
-                reply = await self._reader.read(answer, message_id)
+                reply = await self._reader.read(answer, message_id, hear)
             finally:
                 answer.release()
             if reply.unfinished is not None:
-                reply = await self._resume(reply.unfinished, message_id)
+                reply = await self._resume(reply.unfinished, message_id, hear)
         except WireFailed as error:
             raise self._broken(error) from None
         except asyncio.CancelledError:
             if speaks == "legacy" and session is not None:
-                notice = rpc.cancelled(message_id)
-                self._beside(request_head(self._target, "POST", _session_headers(session), len(notice)), notice)
+                self._send_beside(session, rpc.cancelled(message_id))
             raise
         if method not in ("server/discover", "initialize"):
             doubt = era.doubts_era(speaks, method, reply.response, reply.status)
@@ -263,11 +304,10 @@ class HttpConnector:
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         if self._era == "legacy":
-            return _session_headers(self._session) if self._session is not None else {}
-        headers = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": method}
-        if method in _NAMED:
-            name = params.get(_NAMED[method], "")
-            headers["mcp-name"] = str(msgspec.json.decode(name) if isinstance(name, msgspec.Raw) else name)
+            return self._session.headers() if self._session is not None else {}
+        headers = modern_headers(method, params)
+        if method == "tools/call":
+            headers |= self._param_headers.of_call(headers["mcp-name"], params.get("arguments"))
         return headers
 
     async def _send(self, head: bytes, body: bytes, *, repeatable: bool = True) -> Answer:
@@ -292,14 +332,14 @@ class HttpConnector:
             self._unusable = failure
         return failure
 
-    async def _resume(self, parser: SseParser, message_id: int) -> Reply:
+    async def _resume(self, parser: SseParser, message_id: int, hear: Hear) -> Reply:
         """Take up a legacy stream that the server ended early and said how to (2025-11-25, polling)."""
         for _ in range(_RESUMES):
             if parser.last_id is None or self._session is None:
                 break
             pause_ms = 1000 if parser.retry_ms is None else parser.retry_ms
             await asyncio.sleep(pause_ms / 1000)
-            headers = _session_headers(self._session) | {"last-event-id": parser.last_id.decode("latin-1")}
+            headers = self._session.headers() | {"last-event-id": parser.last_id.decode("latin-1")}
             answer = await self._send(request_head(self._target, "GET", headers, None), b"")
             try:
                 if answer.status != 200 or media_type(answer) != "text/event-stream":
@@ -307,7 +347,7 @@ class HttpConnector:
                 following = SseParser()
                 following.last_id, following.retry_ms = parser.last_id, parser.retry_ms
                 parser = following
-                response = await self._reader.stream(answer, parser, message_id)
+                response = await self._reader.stream(answer, parser, message_id, hear)
             finally:
                 answer.release()
             if response is not None:
@@ -320,84 +360,79 @@ class HttpConnector:
 
     # ---------------------------------------------------- messages beside calls
 
-    def _beside(self, head: bytes, body: bytes) -> None:
-        """Send a message that no caller waits for. Its task belongs to the connector."""
-        if not self._closed.done() and len(self._side) < _MOST_BESIDE:
-            task = asyncio.create_task(
-                self._side_message(head, body), name=f"upstream {self._name}: message beside a call"
-            )
-            self._side.add(task)
-            task.add_done_callback(self._side.discard)
-
-    def _asked(self, request: rpc.Request) -> None:
-        """A request of the server, in an event stream. Modern servers send none."""
-        if self._session is not None:
-            body = rpc.answer_to(request)
-            self._beside(request_head(self._target, "POST", _session_headers(self._session), len(body)), body)
-
-    async def _side_message(self, head: bytes, body: bytes) -> None:
-        try:
-            async with asyncio.timeout(_SIDE_S):
-                answer = await self._pool.send(head, body)
-        except (WireFailed, TimeoutError):
-            return  # it was a courtesy
-        answer.finished = True
-        answer.release()
-
-    async def _watch_list(self) -> None:
-        """Hold the stream on which the server announces changes.
-
-        After a break it is opened again, and the list counts as changed: what was announced meanwhile is lost.
-        """
-        loop = asyncio.get_running_loop()
-        breaks = 0
-        while True:
-            began = loop.time()
-            try:
-                wanted = await self._announcements(again=breaks > 0)
-            except UpstreamFailed:
-                wanted = True
-            self._end_if_unusable()
-            if not wanted or self._closed.done():
-                return
-            breaks = 1 if loop.time() - began > _SETTLED_S else breaks + 1
-            await asyncio.sleep(backoff(breaks, random.random))
-
-    async def _announcements(self, *, again: bool) -> bool:
-        """Read one stream to its end. False when the server serves none.
-
-        Without a deadline on reading: silence is what it is for. A dead peer is noticed by TCP keep-alive.
-        """
-        self._last_id += 1
-        if self._era == "modern":
-            params = rpc.modern_params({"notifications": {"toolsListChanged": True}})
-            body = rpc.request(self._last_id, "subscriptions/listen", params)
-            head = request_head(self._target, "POST", self._headers("subscriptions/listen", params), len(body))
-        elif self._session is not None:
-            head, body = request_head(self._target, "GET", _session_headers(self._session), None), b""
+    def _hear(
+        self, session: Session | None, method: str, talk: Talk | None, message: rpc.Request | rpc.Notification
+    ) -> None:
+        """What a server says in the stream of a request. Raises InputRequired when there is nobody to be asked."""
+        if isinstance(message, rpc.Notification):
+            if message.method in ANNOUNCEMENTS:
+                self._announced(message)
+            elif talk is not None:
+                talk.take(message, _no_reply)
+        elif session is not None and talk is not None and for_the_caller(message, self._declared):
+            talk.take(message, partial(self._send_beside, session))
         else:
-            return True
-        try:
-            async with asyncio.timeout(_LISTEN_S):
-                answer = await self._send(head, body)
-            try:
-                if answer.status != 200 or media_type(answer) != "text/event-stream":
-                    # 404 to GET: the session is gone, and a call will renew it.
-                    return answer.status >= 500 or answer.status == 429 or (not body and answer.status == 404)
-                if again:
-                    self._on_list_changed()
-                end = await self._reader.stream(answer, SseParser(), self._last_id)
-            finally:
-                answer.release()
-        except TimeoutError:
-            return True
-        except WireFailed as error:
-            raise self._broken(error) from None
-        return end is None or end.error is None
+            self._answer_ourselves(session, message)
+            if message.method in ASKS_FOR_INPUT and method in MAY_ASK:
+                raise input_required(self._name, message.method, message.params)
+
+    def _hear_announcement(self, message: rpc.Request | rpc.Notification) -> None:
+        """What a server says in the stream that belongs to no request. Log messages there are nobody's."""
+        if isinstance(message, rpc.Request):
+            self._answer_ourselves(self._session, message)
+        elif message.method in ANNOUNCEMENTS:
+            self._announced(message)
+
+    def _announced(self, news: rpc.Notification) -> None:
+        if news.method == rpc.LIST_CHANGED:
+            self._on_list_changed()
+        self._on_announced(news.method, news.params)
+
+    def _answer_ourselves(self, session: Session | None, request: rpc.Request) -> None:
+        if session is not None:  # modern servers may send no requests, and no answer to one can be sent to them
+            self._send_beside(session, rpc.answer_to(request))
+
+    def _send_beside(self, session: Session, body: bytes) -> None:
+        """Send a message that no caller waits for."""
+        head = request_head(self._target, "POST", session.headers(), len(body))
+        self._errands.start(send_off(self._pool, head, body))
+
+    async def _watch_lists(self) -> None:
+        """Hold the stream of announcements. After a break the lists count as changed."""
+
+        def missed() -> None:
+            for kind in era.announced_lists(self._info):
+                self._announced(rpc.Notification(f"notifications/{kind}/list_changed"))
+
+        def ended() -> bool:
+            self._end_if_unusable()
+            return self._closed.done()
+
+        # 404 to GET: the session is gone, and a call will renew it
+        again_after = frozenset({404} if self._era == "legacy" else ())
+        await hold(
+            self._open_announcements,
+            self._reader,
+            self._hear_announcement,
+            missed=missed,
+            ended=ended,
+            again_after=again_after,
+        )
+
+    async def _open_announcements(self) -> tuple[Answer, int] | None:
+        self._last_id += 1
+        message_id = self._last_id
+        if self._era == "modern":
+            method = "subscriptions/listen"
+            params = rpc.modern_params(era.listen_params(era.announced_lists(self._info)))
+            body = rpc.request(message_id, method, params)
+            head = request_head(self._target, "POST", self._headers(method, params), len(body))
+        elif self._session is not None:
+            head, body = request_head(self._target, "GET", self._session.headers(), None), b""
+        else:
+            return None
+        return await self._send(head, body), message_id
 
 
-def _session_headers(session: _Session) -> dict[str, str]:
-    headers = {"mcp-protocol-version": session.version}
-    if session.id:
-        headers["mcp-session-id"] = session.id
-    return headers
+def _no_reply(message: bytes) -> None:
+    """Notifications are not answered."""

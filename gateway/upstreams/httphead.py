@@ -10,7 +10,12 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+import msgspec
+
+from gateway.upstreams.base import MODERN_VERSION
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PLAIN = re.compile(r"[\x20-\x7e]*")
@@ -18,6 +23,7 @@ _OWN = frozenset(
     {"host", "content-length", "content-type", "transfer-encoding", "connection", "accept", "accept-encoding",
      "mcp-protocol-version", "mcp-session-id", "mcp-method", "mcp-name", "last-event-id"}
 )  # fmt: skip
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # what Mcp-Name mirrors
 
 
 class BadTarget(Exception):
@@ -106,6 +112,28 @@ def request_head(target: Target, method: str, own: Mapping[str, str], length: in
         lines.append(f"content-type: application/json\r\ncontent-length: {length}\r\n")
     lines += [f"{name}: {encode_value(value)}\r\n" for name, value in own.items()]
     return "".join(lines).encode("ascii") + target.head + b"\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A legacy session. ``id`` is "" when the server gave none."""
+
+    id: str
+    version: str
+
+    def headers(self) -> dict[str, str]:
+        """What every request of the session carries."""
+        own = {"mcp-protocol-version": self.version}
+        return own | {"mcp-session-id": self.id} if self.id else own
+
+
+def modern_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """What a request of the modern era carries; ``mcp-name`` for those that name something."""
+    headers = {"mcp-protocol-version": MODERN_VERSION, "mcp-method": method}
+    if method in _NAMED:
+        name = params.get(_NAMED[method], "")
+        headers["mcp-name"] = str(msgspec.json.decode(name) if isinstance(name, msgspec.Raw) else name)
+    return headers
 
 
 def encode_value(value: str) -> str:

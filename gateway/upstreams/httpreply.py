@@ -19,6 +19,9 @@ from gateway.upstreams.sse import EventTooLarge, SseParser
 _ERROR_BODY = 64 * 1024
 _MAX_RETRY_AFTER_S = 3600.0
 
+Hear = Callable[[rpc.Request | rpc.Notification], None]
+"""Takes one message that a server sent beside an answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -50,24 +53,17 @@ class ReplyReader:
     Args:
         upstream: for the errors.
         redactor: cleans what is quoted.
-        on_request: called with each request of the server that stands in an event stream.
-        on_list_changed: called when a stream says that the tools have changed.
     """
 
-    def __init__(
-        self,
-        upstream: str,
-        redactor: Redactor,
-        on_request: Callable[[rpc.Request], None],
-        on_list_changed: Callable[[], None],
-    ) -> None:
+    def __init__(self, upstream: str, redactor: Redactor) -> None:
         self._upstream = upstream
         self._redactor = redactor
-        self._on_request = on_request
-        self._on_list_changed = on_list_changed
 
-    async def read(self, answer: Answer, message_id: int) -> Reply:
+    async def read(self, answer: Answer, message_id: int, hear: Hear) -> Reply:
         """The answer to one request.
+
+        Args:
+            hear: called with what an event stream says beside the answer. What it raises is raised here.
 
         Raises:
             WireFailed: it broke off.
@@ -79,7 +75,7 @@ class ReplyReader:
         kind = media_type(answer)
         if kind == "text/event-stream":
             parser = SseParser()
-            response = await self.stream(answer, parser, message_id)
+            response = await self.stream(answer, parser, message_id, hear)
             return Reply(200, response, session_id, unfinished=parser if response is None else None)
         if kind != "application/json":
             shown = self._redactor.one_line(kind, 60) or "none"
@@ -96,8 +92,8 @@ class ReplyReader:
             return Reply(200, message, session_id)
         raise self._malformed(message.reason if isinstance(message, rpc.Garbage) else "it does not answer the request")
 
-    async def stream(self, answer: Answer, parser: SseParser, message_id: int) -> rpc.Response | None:
-        """The answer to ``message_id`` from an event stream.
+    async def stream(self, answer: Answer, parser: SseParser, message_id: int, hear: Hear) -> rpc.Response | None:
+        """The answer to ``message_id`` from an event stream. ``hear``: as for :meth:`read`.
 
         Returns:
             None when the stream ended without it, or broke off and can be taken up again.
@@ -109,7 +105,7 @@ class ReplyReader:
             while (pieces := await answer.more()) is not None:
                 for piece in pieces:
                     for event in parser.feed(piece):
-                        response = self._take(event.data, message_id) if event.type == "message" else None
+                        response = self._take(event.data, message_id, hear) if event.type == "message" else None
                         if response is not None:
                             answer.finished = True
                             return response
@@ -165,18 +161,16 @@ class ReplyReader:
             answer.status, response, session_id, self._excerpt(body), _retry_after(answer.header("retry-after"))
         )
 
-    def _take(self, data: bytes, message_id: int) -> rpc.Response | None:
+    def _take(self, data: bytes, message_id: int, hear: Hear) -> rpc.Response | None:
         """One event: the answer, or something beside it."""
         match rpc.classify(data):
             case rpc.Response(id=got) as response if rpc.same_id(got, message_id):
                 return response
-            case rpc.Request() as asked:
-                self._on_request(asked)
-            case rpc.Notification(method=method) if method == rpc.LIST_CHANGED:
-                self._on_list_changed()
+            case rpc.Request() | rpc.Notification() as beside:
+                hear(beside)
             case rpc.Garbage(id=got, reason=reason) if rpc.same_id(got, message_id):
                 raise self._malformed(reason)
-            case _:  # progress, log messages, stray answers
+            case _:  # stray answers
                 pass
         return None
 

@@ -13,9 +13,9 @@ and calls fail at once with it. Only in ``starting`` (the first start, or the on
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from gateway.errors import GatewayError
 from gateway.upstreams.base import Era, RpcFailed, Stage, UpstreamFailed, UpstreamTimedOut
@@ -47,7 +47,7 @@ class UpstreamStatus:
         reason: why, in one line that everybody may read; "" when there is nothing to say.
         detail: more of why, for the operator alone (end of stderr, address, excerpt of a body); "" when there is none.
         retry_at: when it is tried again, Unix seconds, while ``down`` and waiting.
-        era, version, server, instructions: what the server told when it was last reached.
+        era, version, server, instructions, capabilities: what the server told when it was last reached.
         restarts: connections begun after the first one.
         connect_ms: how long the last successful start took, with its list of tools, milliseconds.
         tools: how many there are in the last good list.
@@ -65,6 +65,7 @@ class UpstreamStatus:
     version: str = ""
     server: str = ""
     instructions: str = ""
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
     restarts: int = 0
     connect_ms: float | None = None
     tools: int = 0

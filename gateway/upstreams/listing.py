@@ -92,14 +92,14 @@ async def list_tools(connector: Connector, upstream: str, info: ServerInfo, time
         entries += page.tools
         cursor = page.cursor
         if cursor is None:
-            return _listing(upstream, entries)
+            return _listing(connector, upstream, entries)
         if cursor in seen:
             raise _unusable(upstream, "its list of tools goes round in a circle: a cursor came twice")
         seen.add(cursor)
     raise _unusable(upstream, f"its list of tools has more than {MAX_PAGES} pages")
 
 
-def _listing(upstream: str, entries: list[Any]) -> Listing:
+def _listing(connector: Connector, upstream: str, entries: list[Any]) -> Listing:
     tools: dict[str, RawTool] = {}
     left_out: list[str] = []
     for position, entry in enumerate(entries, 1):
@@ -110,6 +110,9 @@ def _listing(upstream: str, entries: list[Any]) -> Listing:
             left_out.append(f"{name[:80]!a} comes twice")
         else:
             tools[name] = RawTool(name, entry)
+    for name, reason in connector.plan_calls([tool.definition for tool in tools.values()]).items():
+        del tools[name]
+        left_out.append(f"{name[:80]!a} cannot be called: {reason}")
     if left_out:
         shown = ", ".join(left_out[:5]) + (", …" if len(left_out) > 5 else "")
         log.warning("upstream %s: %d entries of its list of tools are left out: %s", upstream, len(left_out), shown)

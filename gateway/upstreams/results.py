@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.upstreams.base import CallResult, InputRequired, UpstreamFailed
+from gateway.upstreams.redact import Redactor
 
 
 class _Result(msgspec.Struct):
@@ -39,7 +40,7 @@ def parse_call_result(raw: bytes, upstream: str = "") -> CallResult:
         raise _malformed(upstream, "its result is no JSON object that can be read") from None
     kind = result.get("resultType", "complete")  # legacy servers send none
     if kind == "input_required":
-        raise InputRequired(upstream, _wanted(result.get("inputRequests")))
+        raise InputRequired(upstream, _wanted(result.get("inputRequests")), raw)
     if kind != "complete":
         raise _malformed(upstream, "its result is of an unknown type")
     content = result.get("content")
@@ -53,14 +54,53 @@ def parse_call_result(raw: bytes, upstream: str = "") -> CallResult:
 
 
 def _wanted(requests: Any) -> dict[str, str]:
-    """Key → method of each input request, bounded: it is text of the upstream that the model will read."""
+    """Key → what each input request asks for, bounded."""
     if not isinstance(requests, dict):
         return {}
     named = {}
     for key, request in list(requests.items())[:10]:
         method = request.get("method") if isinstance(request, dict) else None
-        named[key[:100]] = method[:100] if isinstance(method, str) else "unknown method"
+        if isinstance(method, str):
+            named[_line(key, 100)] = what_is_asked(method, request.get("params"))
+        else:
+            named[_line(key, 100)] = "unknown method"
     return named
+
+
+def what_is_asked(method: str, params: Any) -> str:
+    """One bounded line about a server's request for input: ``elicitation/create: What is your name?``.
+
+    It is text of the upstream that a model will read.
+
+    Args:
+        params: decoded JSON: the ``message`` of an elicitation, or the last text of the messages to sample from.
+    """
+    text = None
+    if isinstance(params, dict):
+        text = params.get("message")
+        messages = params.get("messages")
+        if text is None and isinstance(messages, list) and messages and isinstance(messages[-1], dict):
+            content = messages[-1].get("content")
+            block = content[-1] if isinstance(content, list) and content else content
+            text = block.get("text") if isinstance(block, dict) else None
+    shown = _line(text, 200) if isinstance(text, str) else ""
+    return f"{_line(method, 100)}: {shown}" if shown else _line(method, 100)
+
+
+def input_required(upstream: str, method: str, params: bytes) -> InputRequired:
+    """The failure of a call during which a legacy server has asked for input.
+
+    Args:
+        params: JSON bytes of its request's parameters.
+    """
+    try:
+        decoded = msgspec.json.decode(params)
+    except (msgspec.DecodeError, RecursionError):
+        decoded = None
+    return InputRequired(upstream, {"": what_is_asked(method, decoded)})
+
+
+_line = Redactor(()).one_line
 
 
 def _malformed(upstream: str, reason: str) -> UpstreamFailed:

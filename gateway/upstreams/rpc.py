@@ -8,23 +8,27 @@ may hold :class:`msgspec.Raw` values; those bytes are copied, never decoded and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from gateway import __version__
-from gateway.upstreams.base import LEGACY_VERSIONS, MODERN_VERSION
+from gateway.upstreams.base import LEGACY_VERSIONS, MODERN_VERSION, Beside
 
 METHOD_NOT_FOUND = -32601
 LIST_CHANGED = "notifications/tools/list_changed"
+PROGRESS = "notifications/progress"
+CANCELLED = "notifications/cancelled"
 CLIENT_INFO = {"name": "codemode-gateway", "version": __version__}
 
 _META_VERSION = "io.modelcontextprotocol/protocolVersion"
+_META_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+_META_LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 _META = {
     _META_VERSION: MODERN_VERSION,
     "io.modelcontextprotocol/clientInfo": CLIENT_INFO,
-    "io.modelcontextprotocol/clientCapabilities": {},
+    _META_CAPABILITIES: {},
 }
 
 MessageId = int | str
@@ -48,10 +52,11 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request of the server to us."""
+    """A request of the server to us. ``params`` are JSON bytes, ``b"{}"`` when absent."""
 
     id: MessageId
     method: str
+    params: bytes = b"{}"
 
 
 class Notification(msgspec.Struct, frozen=True):
@@ -119,11 +124,12 @@ def classify(message: bytes) -> Incoming:
     if envelope.jsonrpc != "2.0":
         return Garbage("it is not a JSON-RPC message", identity if envelope.method is msgspec.UNSET else None, True)
     if envelope.method is not msgspec.UNSET:
+        params = b"{}" if envelope.params is msgspec.UNSET else bytes(envelope.params)
         if envelope.id is msgspec.UNSET:
-            return Notification(envelope.method, b"{}" if envelope.params is msgspec.UNSET else bytes(envelope.params))
+            return Notification(envelope.method, params)
         if identity is None:
             return Garbage("it is a request without a usable id")
-        return Request(identity, envelope.method)
+        return Request(identity, envelope.method, params)
     if envelope.error is not msgspec.UNSET and bytes(envelope.error) != b"null":
         return Response(identity, error=_read_error(bytes(envelope.error)))
     if envelope.result is not msgspec.UNSET:
@@ -195,39 +201,75 @@ def notification(method: str, params: Mapping[str, Any] | None = None) -> bytes:
 
 def cancelled(message_id: int) -> bytes:
     """Tells the server to stop working on a request whose answer nobody waits for."""
-    return notification("notifications/cancelled", {"requestId": message_id, "reason": "the caller no longer waits"})
+    return notification(CANCELLED, {"requestId": message_id, "reason": "the caller no longer waits"})
 
 
 def answer_to(incoming: Request) -> bytes:
-    """The answer to a request of the server: we declare no capabilities, so there is little it may ask.
+    """Our own answer to a request of the server, when nobody else answers it.
 
     ``roots/list`` gets the empty list rather than an error: it is true, and servers that ask without looking at our
     capabilities go on working.
     """
     known: dict[str, Any] = {"ping": {}, "roots/list": {"roots": []}}
-    answer: dict[str, Any] = {"jsonrpc": "2.0", "id": incoming.id}
     if incoming.method in known:
-        answer["result"] = known[incoming.method]
-    else:
-        answer["error"] = {"code": METHOD_NOT_FOUND, "message": "the gateway serves no such request"}
-    return msgspec.json.encode(answer)
+        return result(incoming, msgspec.json.encode(known[incoming.method]))
+    return refusal(incoming, METHOD_NOT_FOUND, "the gateway serves no such request")
 
 
-def initialize_params() -> dict[str, Any]:
-    """Parameters of the legacy handshake, asking for the newest legacy version."""
-    return {"protocolVersion": LEGACY_VERSIONS[-1], "capabilities": {}, "clientInfo": CLIENT_INFO}
+def result(incoming: Request, raw: bytes) -> bytes:
+    """The answer to a request of the server. ``raw``: JSON bytes of the result."""
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": incoming.id, "result": msgspec.Raw(raw)})
 
 
-def modern_params(params: Mapping[str, Any] | bytes) -> dict[str, Any]:
-    """``params`` with the ``_meta`` that every modern request carries, merged into the caller's own ``_meta``."""
-    merged = legacy_params(params)
-    own = merged.get("_meta")
-    if isinstance(own, msgspec.Raw):
-        own = msgspec.json.decode(own)
-    merged["_meta"] = {**own, **_META} if own else _META
+def refusal(incoming: Request, code: int, message: str) -> bytes:
+    """The answer to a request of the server that gets no result."""
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": incoming.id, "error": {"code": code, "message": message}})
+
+
+def initialize_params(capabilities: Iterable[str] = ()) -> dict[str, Any]:
+    """Parameters of the legacy handshake, asking for the newest legacy version.
+
+    Args:
+        capabilities: names of client capabilities to declare.
+    """
+    declared: dict[str, Any] = {name: {} for name in capabilities}
+    return {"protocolVersion": LEGACY_VERSIONS[-1], "capabilities": declared, "clientInfo": CLIENT_INFO}
+
+
+def modern_params(
+    params: Mapping[str, Any] | bytes, beside: Beside | None = None, token: int | None = None
+) -> dict[str, Any]:
+    """``params`` with the ``_meta`` that every modern request carries, merged into the caller's own ``_meta``.
+
+    Args:
+        beside: declares its capabilities and asks for log messages with this request.
+        token: for progress.
+    """
+    merged = legacy_params(params, token)
+    meta = _META
+    if beside is not None:
+        meta = {**_META, _META_CAPABILITIES: beside.capabilities}
+        if beside.log_level is not None:
+            meta[_META_LOG_LEVEL] = beside.log_level
+    own = _own_meta(merged)
+    merged["_meta"] = {**own, **meta} if own else meta
     return merged
 
 
-def legacy_params(params: Mapping[str, Any] | bytes) -> dict[str, Any]:
-    """``params`` as a mapping whose values, when it came as JSON bytes, stay raw."""
-    return msgspec.json.decode(params, type=dict[str, msgspec.Raw]) if isinstance(params, bytes) else dict(params)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def legacy_params(params: Mapping[str, Any] | bytes, token: int | None = None) -> dict[str, Any]:
+    """``params`` as a mapping whose values, when it came as JSON bytes, stay raw. ``token``: for progress."""
+    read = _members(params) if isinstance(params, bytes) else params
+    merged: dict[str, Any] = dict(read)
+    if token is not None:
+        merged["_meta"] = {**_own_meta(merged), "progressToken": token}
+    return merged
+
+
+def _own_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    own = params.get("_meta")
+    if isinstance(own, msgspec.Raw):
+        own = msgspec.json.decode(own)
+    return own or {}

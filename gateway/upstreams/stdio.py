@@ -1,26 +1,23 @@
 """The stdio connector: a server that we start, one JSON-RPC message per line over its standard input and output.
 
-Theory of operation: answers are matched to requests by id in one table, ``_waiting``. Whatever ends the process answers
-everything in that table at once with the same typed failure. A line that cannot be read fails the one request that it
-names, and no other. The era is found by probing (facts in :mod:`gateway.upstreams.era`): silence is weak evidence,
-since most silent servers were only slow to start, so after a short wait the handshake is sent *and* a late answer to
-the probe still counts.
+Requests and answers are matched by :mod:`gateway.upstreams.dialogue`. The era is found by probing (facts in
+:mod:`gateway.upstreams.era`): silence is weak evidence, since most silent servers were only slow to start, so after a
+short wait the handshake is sent *and* a late answer to the probe still counts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gateway.config.model import StdioUpstream
 from gateway.upstreams import era, rpc
-from gateway.upstreams.base import MODERN_VERSION, Era, RpcFailed, ServerInfo, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.base import MODERN_VERSION, Beside, Era, ServerInfo, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.child import Child
+from gateway.upstreams.dialogue import Dialogue, Noise, Waiting
 from gateway.upstreams.environment import CommandNotFound, child_environment, find_command, secrets_of
 from gateway.upstreams.framer import LineFramer, LineTooLong
 from gateway.upstreams.redact import Redactor
@@ -29,23 +26,6 @@ log = logging.getLogger("gateway.upstreams")
 
 PROBE_S = 3.0
 """How long ``server/discover`` may stay unanswered before ``initialize`` is sent too, seconds."""
-
-
-SUSPICION_S = 0.5
-"""How long after a line that may have been meant as the answer the true answer may still come, seconds."""
-
-
-@dataclass(slots=True)
-class Noise:
-    """What a server sent that nobody could use; counted, logged once per connection.
-
-    Attributes:
-        garbage: lines that are no JSON-RPC.
-        stray: answers to requests that nobody waits for (late, doubled, never asked).
-    """
-
-    garbage: int = 0
-    stray: int = 0
 
 
 class StdioConnector:
@@ -57,6 +37,7 @@ class StdioConnector:
         folder: what a relative ``cwd`` is relative to, and the default of ``cwd``.
         known_era: the verdict of an earlier connection: ``legacy`` spares the probe.
         on_list_changed: called when the server says that its tools have changed.
+        on_announced: called with method and params (JSON bytes) of each announcement, that one included.
     """
 
     def __init__(
@@ -67,24 +48,30 @@ class StdioConnector:
         *,
         known_era: Era | None = None,
         on_list_changed: Callable[[], None] = lambda: None,
+        on_announced: Callable[[str, bytes], None] = lambda method, params: None,
     ) -> None:
-        self.noise = Noise()
         self._name = name
         self._config = config
         self._cwd = folder / config.cwd if config.cwd else folder
         self._known_era = known_era
-        self._on_list_changed = on_list_changed
         self._environment = child_environment(config.env)
         self._redactor = Redactor(secrets_of(self._environment, config.env, config.args))
         self._framer = LineFramer()
         self._child: Child | None = None
-        self._era: Era = "legacy"
-        # request id → who waits for its answer; set by _expect, taken away by _take_waiter
-        self._waiting: dict[int, asyncio.Future[rpc.Response]] = {}
-        self._last_id = 0
-        self._logs_json = False  # it writes JSON that is no JSON-RPC to stdout now and then
-        self._suspected: int | None = None  # the request that such a line may have been meant for
-        self._closed: asyncio.Future[UpstreamFailed] = asyncio.get_running_loop().create_future()
+        self._dialogue = Dialogue(
+            name,
+            self._send,
+            self._answer_courteously,
+            self._writable,
+            declared=config.client_capabilities,
+            on_list_changed=on_list_changed,
+            on_announced=on_announced,
+        )
+
+    @property
+    def noise(self) -> Noise:
+        """What the server wrote that nobody could use."""
+        return self._dialogue.noise
 
     @property
     def pid(self) -> int | None:
@@ -108,54 +95,37 @@ class StdioConnector:
             raise UpstreamTimedOut(self._name, "the handshake", timeout_s) from None
         except UpstreamFailed as failure:
             raise self._failure(failure, delivered=False) from None
-        self._era = info.era
-        self._waiting.clear()  # of two handshakes one may still be unanswered
+        self._dialogue.era = info.era
+        self._dialogue.forget_all()
         if info.era == "legacy":
             self._send(rpc.notification("notifications/initialized"))
-        elif era.announces_list_changes(info):
+        elif lists := era.announced_lists(info):
             # Its answer comes when the stream ends, and nobody waits for that.
-            listen = rpc.modern_params({"notifications": {"toolsListChanged": True}})
-            self._send(rpc.request(self._next_id(), "subscriptions/listen", listen))
+            listen = rpc.modern_params(era.listen_params(lists))
+            self._send(rpc.request(self._dialogue.next_id(), "subscriptions/listen", listen))
         return info
 
-    async def request(self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float) -> bytes:
+    async def request(
+        self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float, beside: Beside | None = None
+    ) -> bytes:
         """See :class:`gateway.upstreams.base.Connector`."""
-        full = rpc.modern_params(params) if self._era == "modern" else rpc.legacy_params(params)
-        message_id = self._next_id()
-        message = rpc.request(message_id, method, full)
-        sent = False
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._writable()
-                answer = self._expect(message_id)
-                self._send(message)
-                sent = True
-                response = await answer
-        except TimeoutError:
-            if sent:
-                self._send(rpc.cancelled(message_id))
-                raise UpstreamTimedOut(self._name, method, timeout_s) from None
-            raise UpstreamFailed(self._name, "call", f"it has read nothing for {timeout_s:g} s") from None
-        except asyncio.CancelledError:
-            if sent:
-                self._send(rpc.cancelled(message_id))
-            raise
-        finally:
-            self._waiting.pop(message_id, None)
-        if response.error is not None:
-            if era.doubts_era(self._era, method, response) == "yes":
-                raise self._lose("handshake", "it no longer speaks the protocol version it began with")
-            raise RpcFailed(self._name, response.error.code, response.error.message, response.error.data)
-        return response.result or b"null"
+        response = await self._dialogue.request(method, params, timeout_s, beside)
+        if response.error is not None and era.doubts_era(self._dialogue.era, method, response) == "yes":
+            raise self._lose("handshake", "it no longer speaks the protocol version it began with")
+        return self._dialogue.result(response)
+
+    def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+        """See :class:`gateway.upstreams.base.Connector`. Here every tool can be called."""
+        return {}
 
     @property
     def closed(self) -> bool:
         """See :class:`gateway.upstreams.base.Connector`."""
-        return self._closed.done()
+        return self._dialogue.closed.done()
 
     async def wait_closed(self) -> UpstreamFailed:
         """See :class:`gateway.upstreams.base.Connector`."""
-        return await asyncio.shield(self._closed)
+        return await asyncio.shield(self._dialogue.closed)
 
     async def close(self) -> None:
         """See :class:`gateway.upstreams.base.Connector`. Takes about six seconds at the very most."""
@@ -184,14 +154,14 @@ class StdioConnector:
     async def _handshake(self) -> ServerInfo:
         probe: asyncio.Future[rpc.Response] | None = None
         if self._known_era != "legacy":
-            probe = self._ask("server/discover", rpc.modern_params({}))
+            probe = self._dialogue.ask("server/discover", rpc.modern_params({}))
             await asyncio.wait({probe}, timeout=PROBE_S)
             if probe.done():
                 info = await self._judged(probe.result())
                 if info is not None:
                     return info
                 probe = None
-        hello = self._ask("initialize", rpc.initialize_params())
+        hello = self._dialogue.ask("initialize", rpc.initialize_params(self._config.client_capabilities))
         while not hello.done():
             await asyncio.wait({hello, probe} if probe else {hello}, return_when=asyncio.FIRST_COMPLETED)
             if probe is not None and probe.done():  # late, but it counts
@@ -215,7 +185,7 @@ class StdioConnector:
             return info
         if self._known_era == "legacy" or era.was_modern_after_all(hello.error):
             # What an earlier connection learnt may be out of date, and a silent probe may have been lost.
-            info = await self._judged(await self._ask("server/discover", rpc.modern_params({})))
+            info = await self._judged(await self._dialogue.ask("server/discover", rpc.modern_params({})))
             if info is not None:
                 return info
         text = self._redactor.one_line(hello.error.message, 200)
@@ -225,33 +195,16 @@ class StdioConnector:
         """The server's information when the probe says modern, None when it says legacy."""
         verdict = era.judge_probe(answer)
         if verdict.kind == "again" and again:
-            return await self._judged(await self._ask("server/discover", rpc.modern_params({})), again=False)
+            return await self._judged(await self._dialogue.ask("server/discover", rpc.modern_params({})), again=False)
         if verdict.kind == "incompatible":
             raise self._lose("handshake", verdict.reason)
         if verdict.kind == "modern":
             return verdict.info or ServerInfo("modern", MODERN_VERSION)
         return None
 
-    # ----------------------------------------------------------------- sending
+    # ------------------------------------------------------------------- lines
 
-    def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
-
-    def _expect(self, message_id: int) -> asyncio.Future[rpc.Response]:
-        if self._closed.done():
-            raise self._failure(self._closed.result(), delivered=False)
-        answer: asyncio.Future[rpc.Response] = asyncio.get_running_loop().create_future()
-        self._waiting[message_id] = answer
-        return answer
-
-    def _ask(self, method: str, params: Mapping[str, Any]) -> asyncio.Future[rpc.Response]:
-        message_id = self._next_id()
-        answer = self._expect(message_id)
-        self._send(rpc.request(message_id, method, params))
-        return answer
-
-    def _send(self, message: bytes) -> None:
+    def _send(self, message: bytes, waiting: Waiting | None = None) -> None:
         # Raw arguments may be pretty-printed JSON, and a line end is the end of a message. Inside of strings JSON has
         # none.
         if b"\n" in message or b"\r" in message:
@@ -263,10 +216,13 @@ class StdioConnector:
         if self._child is not None and not self._child.can_write():
             await self._child.writable()
 
-    # --------------------------------------------------------------- receiving
+    def _answer_courteously(self, message: bytes) -> None:
+        """A server that asks faster than it reads gets no answer to the rest."""
+        if self._child is not None and self._child.can_write():
+            self._send(message)
 
     def _receive(self, chunk: bytes) -> None:
-        if self._closed.done():
+        if self.closed:
             return
         try:
             lines = self._framer.feed(chunk)
@@ -274,64 +230,7 @@ class StdioConnector:
             self._lose("closed", str(error))
             return
         for line in lines:
-            self._take(rpc.classify(line) if line.startswith(b"{") else rpc.Garbage("it is no JSON object"))
-
-    def _take(self, message: rpc.Incoming) -> None:
-        match message:
-            case rpc.Response():
-                self._answer(message)
-            case rpc.Request():
-                if self._child is not None and self._child.can_write():
-                    self._send(rpc.answer_to(message))
-            case rpc.Notification(method=method):
-                if method == rpc.LIST_CHANGED:
-                    self._on_list_changed()
-            case rpc.Garbage():
-                self.noise.garbage += 1
-                if self.noise.garbage == 1:
-                    log.warning("upstream %s wrote a line that is no message: %s", self._name, message.reason)
-                waiting = self._take_waiter(message.id)
-                if waiting is not None:
-                    self._fail(waiting, self._malformed(message.reason))
-                elif message.is_json and message.id is None:
-                    self._suspect(message.reason)
-
-    def _suspect(self, reason: str) -> None:
-        """A JSON object that is no JSON-RPC: a log line, or the answer to the only open request?
-
-        Servers that log JSON to stdout do so at other times too, and then they answer. So only when that has never
-        been seen, and no answer follows, the request is failed rather than left to its deadline.
-        """
-        if self._logs_json or len(self._waiting) != 1:
-            self._logs_json = True
-            return
-        (message_id,) = self._waiting
-        self._suspected = message_id
-
-        def decide() -> None:
-            if not self._logs_json and (waiting := self._take_waiter(message_id)) is not None:
-                self._fail(waiting, self._malformed(reason))
-
-        asyncio.get_running_loop().call_later(SUSPICION_S, decide)
-
-    def _answer(self, response: rpc.Response) -> None:
-        if self._suspected is not None and rpc.same_id(response.id, self._suspected):
-            self._logs_json = True  # so the line was no answer
-        waiting = self._take_waiter(response.id)
-        if waiting is not None:
-            waiting.set_result(response)
-            return
-        self.noise.stray += 1
-        if response.id in (None, 0, "0") and len(self._waiting) == 1:
-            # It lost the id on the way, or could not read our request. With one request open it can mean no other.
-            (only,) = self._waiting.values()
-            self._fail(only, self._malformed("it names no request"))
-
-    def _take_waiter(self, message_id: rpc.MessageId | None) -> asyncio.Future[rpc.Response] | None:
-        if isinstance(message_id, str):
-            message_id = int(message_id) if message_id.isdecimal() and len(message_id) < 19 else None
-        waiting = self._waiting.pop(message_id, None) if message_id is not None else None
-        return waiting if waiting is not None and not waiting.done() else None
+            self._dialogue.take(rpc.classify(line) if line.startswith(b"{") else rpc.Garbage("it is no JSON object"))
 
     # --------------------------------------------------------------------- end
 
@@ -340,24 +239,9 @@ class StdioConnector:
 
     def _lose(self, stage: Any, reason: str, *, detail: str = "") -> UpstreamFailed:
         """Mark the connection as unusable and answer everything that waits. The first reason stays."""
-        if not self._closed.done():
-            if stage in ("exit", "handshake") and not detail:
-                detail = " | ".join(self.stderr_tail()[-5:])[-1000:]
-            self._closed.set_result(UpstreamFailed(self._name, stage, reason, detail=detail))
-        failure = self._closed.result()
-        for waiting in self._waiting.values():
-            self._fail(waiting, self._failure(failure, delivered=True))
-        return failure
+        if stage in ("exit", "handshake") and not detail:
+            detail = " | ".join(self.stderr_tail()[-5:])[-1000:]
+        return self._dialogue.end(UpstreamFailed(self._name, stage, reason, detail=detail))
 
     def _failure(self, why: UpstreamFailed, *, delivered: bool) -> UpstreamFailed:
         return UpstreamFailed(self._name, why.stage, why.reason, detail=why.detail, delivered=delivered)
-
-    def _malformed(self, reason: str) -> UpstreamFailed:
-        return UpstreamFailed(self._name, "call", f"its answer was malformed: {reason}", delivered=True)
-
-    @staticmethod
-    def _fail(waiting: asyncio.Future[rpc.Response], failure: UpstreamFailed) -> None:
-        if not waiting.done():
-            waiting.set_exception(failure)
-            with contextlib.suppress(UpstreamFailed):
-                waiting.result()  # somebody may have stopped waiting; then asyncio must not complain

@@ -20,8 +20,18 @@ import msgspec
 
 from gateway.config.model import HttpUpstream, StdioUpstream
 from gateway.errors import GatewayError
-from gateway.upstreams.base import CallResult, Connector, Era, ServerInfo, Stage, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.base import (
+    Beside,
+    CallResult,
+    Connector,
+    Era,
+    ServerInfo,
+    Stage,
+    UpstreamFailed,
+    UpstreamTimedOut,
+)
 from gateway.upstreams.http import HttpConnector
+from gateway.upstreams.legacy_sse import LegacySseConnector, OldTransport
 from gateway.upstreams.lifecycle import (
     STABLE_S,
     TRANSITIONS,
@@ -57,6 +67,9 @@ class Upstream:
         on_change: called after each change of ``status`` or ``tools``, in the event loop; must not block or raise.
         place: what to hold while starting a process, so that not all start at once.
         random: gives a number in [0, 1), for the backoff.
+        on_announced: called with method and params (JSON bytes) of each ``list_changed`` and ``resources/updated``
+            notification, and with ``{}`` for lists that may have changed while nobody listened; in the event loop, must
+            not block or raise. A change of tools is told before they are read again.
 
     Attributes:
         status: what is known about it; replaced as a whole.
@@ -72,6 +85,7 @@ class Upstream:
         *,
         place: Place = nullcontext,
         random: Callable[[], float] = _random.random,
+        on_announced: Callable[[Upstream, str, bytes], None] = lambda upstream, method, params: None,
     ) -> None:
         self.name = name
         self.config = config
@@ -79,12 +93,14 @@ class Upstream:
         self.tools: tuple[RawTool, ...] = ()
         self._folder = folder
         self._on_change = on_change
+        self._on_announced = on_announced
         self._place = place
         self._random = random
         # written by run() and what it calls, read by calls
         self._connector: Connector | None = None  # the one that serves calls; None while there is none
         self._diagnostics: Connector | None = None  # the last one, also when it failed to start
         self._era: Era | None = None  # the verdict of the last handshake that succeeded
+        self._old_transport = False  # it turned out to speak HTTP+SSE
         self._attempts = 0
         self._failures = 0  # in a row
         # set by anybody, waited for by run() or by calls
@@ -103,32 +119,47 @@ class Upstream:
         arguments: bytes,
         timeout_s: float | None = None,
         meta: Mapping[str, Any] | None = None,
+        beside: Beside | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> CallResult:
         """Call one tool.
 
         Args:
             raw_name: the upstream's own name of it.
             arguments: a JSON object as UTF-8 bytes, already validated; sent as it is. ``b""`` means ``{}``.
-            timeout_s: seconds, for everything; default: the upstream's ``callTimeout``.
+            timeout_s: seconds, for everything; default: the upstream's ``callTimeout``. See
+                :mod:`gateway.upstreams.beside` for what extends it.
             meta: for ``_meta``, such as ``traceparent``.
+            beside: who hears what the server says during the call, and is asked what it asks.
+            extra: further members of the params: ``inputResponses``, ``requestState``. Values may be raw.
 
         Raises:
             UpstreamFailed: not reachable, broke off, or no MCP; ``delivered`` says whether it may have run.
-            UpstreamTimedOut, RpcFailed, InputRequired
+            InputRequired: the tool wants input; from a modern server also when there is someone beside the call.
+            UpstreamTimedOut, RpcFailed
         """
-        params: dict[str, Any] = {"name": raw_name, "arguments": msgspec.Raw(arguments or b"{}")}
+        params: dict[str, Any] = {**(extra or {}), "name": raw_name, "arguments": msgspec.Raw(arguments or b"{}")}
         if meta:
             params["_meta"] = meta
-        return parse_call_result(await self.request("tools/call", params, timeout_s), self.name)
+        return parse_call_result(await self.request("tools/call", params, timeout_s, beside), self.name)
 
-    async def request(self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float | None = None) -> bytes:
-        """Send any request; JSON bytes of its ``result``. Arguments and errors as for :meth:`call_tool`."""
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | bytes,
+        timeout_s: float | None = None,
+        beside: Beside | None = None,
+    ) -> bytes:
+        """Send any request; JSON bytes of its ``result`` as it is, a wish for input too.
+
+        Arguments and errors as for :meth:`call_tool`.
+        """
         loop = asyncio.get_running_loop()
         timeout_s = self.config.call_timeout if timeout_s is None else timeout_s
         deadline = loop.time() + timeout_s
         connector = await self._serving(timeout_s)
         try:
-            return await connector.request(method, params, max(deadline - loop.time(), 0.001))
+            return await connector.request(method, params, max(deadline - loop.time(), 0.001), beside)
         except UpstreamTimedOut as late:
             # the deadline that somebody set, not what was left of it
             raise UpstreamTimedOut(late.upstream, late.what, timeout_s) from None
@@ -202,12 +233,20 @@ class Upstream:
             failure, ready_for_s = await self._live(connector)
             # Before the remains are cleared away, which may take seconds: calls shall know at once.
             return self._lost(failure, ready_for_s)
+        except OldTransport:
+            self._old_transport = True
+            self._attempts -= 1  # the same attempt goes on, over the other transport
+            return 0.0
         finally:
             self._connector = None
             await connector.close()
 
     async def _live(self, connector: Connector) -> tuple[Failure, float | None]:
-        """Open, list, serve. Returns why it ended, and for how many seconds it had been ready, None for never."""
+        """Open, list, serve. Returns why it ended, and for how many seconds it had been ready, None for never.
+
+        Raises:
+            OldTransport
+        """
         loop = asyncio.get_running_loop()
         ready_at: float | None = None
         during: Stage = "handshake"
@@ -221,6 +260,8 @@ class Upstream:
             ready_at = loop.time()
             self._ready(connector, info, listing, (ready_at - began) * 1000)
             failure = await self._serve(connector, info)
+        except OldTransport:
+            raise
         except GatewayError as error:
             failure = failure_of(error, during)
         except Exception as error:
@@ -238,6 +279,7 @@ class Upstream:
         self._connector = None
         if ready_for_s is None or failure.stage == "handshake":
             self._era = None  # what was learnt about it explains nothing any more
+            self._old_transport = False
         if ready_for_s is not None and ready_for_s >= STABLE_S:
             self._failures = 0
         self._failures += 1
@@ -255,9 +297,30 @@ class Upstream:
     def _make_connector(self) -> Connector:
         if isinstance(self.config, StdioUpstream):
             return StdioConnector(
-                self.name, self.config, self._folder, known_era=self._era, on_list_changed=self._stale.set
+                self.name,
+                self.config,
+                self._folder,
+                known_era=self._era,
+                on_list_changed=self._stale.set,
+                on_announced=self._announced,
             )
-        return HttpConnector(self.name, self.config, known_era=self._era, on_list_changed=self._stale.set)
+        if self.config.type == "sse" or self._old_transport:
+            return LegacySseConnector(
+                self.name, self.config, on_list_changed=self._stale.set, on_announced=self._announced
+            )
+        return HttpConnector(
+            self.name,
+            self.config,
+            known_era=self._era,
+            on_list_changed=self._stale.set,
+            on_announced=self._announced,
+        )
+
+    def _announced(self, method: str, params: bytes) -> None:
+        try:
+            self._on_announced(self, method, params)
+        except Exception:
+            log.exception("upstream %s: whoever was told of %s has failed", self.name, method)
 
     async def _serve(self, connector: Connector, info: ServerInfo) -> Failure:
         """Until the connection ends; reads the list again when it may have changed."""
@@ -313,6 +376,7 @@ class Upstream:
             version=info.version,
             server=info.name,
             instructions=info.instructions,
+            capabilities=info.capabilities,
             connect_ms=connect_ms,
         )
 

@@ -226,6 +226,8 @@ def build(place: Place) -> tuple[dict[str, Any], str]:
         sample = "localhost"
     elif place[-1] == "#" and place[-2].endswith("Paths"):
         sample = "/srv/docs"
+    elif place[-2:] == ("clientCapabilities", "#"):
+        sample = "sampling"
     elif place[-1] == "type":
         sample = "stdio"
     elif "port" in place or place[-1].startswith(("cpu", "wall", "max", "auto", "requests", "tool", "tokens", "conc")):

@@ -15,11 +15,13 @@ from gateway.config.model import HttpUpstream, StdioUpstream
 from gateway.upstreams.base import Connector
 from gateway.upstreams.federation import Federation
 from gateway.upstreams.http import HttpConnector
+from gateway.upstreams.legacy_sse import LegacySseConnector
 from gateway.upstreams.stdio import StdioConnector
 from gateway.upstreams.supervisor import Upstream
 from tests.companions import FaultyHttp, eventually, faulty_command
 
 Config = StdioUpstream | HttpUpstream
+AnyConnector = StdioConnector | HttpConnector | LegacySseConnector
 
 
 def stdio(*switches: str, **config: Any) -> StdioUpstream:
@@ -28,14 +30,16 @@ def stdio(*switches: str, **config: Any) -> StdioUpstream:
     return StdioUpstream(command=command, args=tuple(arguments), **config)
 
 
-def connector_for(config: Config, folder: Path = Path("/"), **options: Any) -> StdioConnector | HttpConnector:
+def connector_for(config: Config, folder: Path = Path("/"), **options: Any) -> AnyConnector:
+    if isinstance(config, HttpUpstream) and config.type == "sse":
+        return LegacySseConnector("fu", config, **options)
     if isinstance(config, StdioUpstream):
         return StdioConnector("fu", config, folder, **options)
     return HttpConnector("fu", config, **options)
 
 
 @asynccontextmanager
-async def connected(config: Config, **options: Any) -> AsyncIterator[StdioConnector | HttpConnector]:
+async def connected(config: Config, **options: Any) -> AsyncIterator[AnyConnector]:
     """An open connector; nothing of it may be left after the block."""
     async with nothing_left():
         connector = connector_for(config, **options)
@@ -48,10 +52,13 @@ async def connected(config: Config, **options: Any) -> AsyncIterator[StdioConnec
 
 @asynccontextmanager
 async def running(
-    configs: Mapping[str, Config], on_change: Callable[[Upstream], None] = lambda _: None, folder: Path = Path("/")
+    configs: Mapping[str, Config],
+    on_change: Callable[[Upstream], None] = lambda _: None,
+    folder: Path = Path("/"),
+    on_announced: Callable[[Upstream, str, bytes], None] = lambda upstream, method, params: None,
 ) -> AsyncIterator[Mapping[str, Upstream]]:
     """A federation; nothing of it may be left after the block."""
-    async with nothing_left(), Federation(configs, folder, on_change) as federation:
+    async with nothing_left(), Federation(configs, folder, on_change, on_announced) as federation:
         yield federation.upstreams
 
 

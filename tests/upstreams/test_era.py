@@ -62,7 +62,11 @@ def test_what_a_modern_server_tells() -> None:
         result(
             {
                 "supportedVersions": [MODERN],
-                "capabilities": {"tools": {"listChanged": True}},
+                "capabilities": {
+                    "tools": {"listChanged": True},
+                    "prompts": {"listChanged": "true"},
+                    "resources": {"subscribe": True, "listChanged": True},
+                },
                 "instructions": "be kind",
                 "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}},
             }
@@ -72,7 +76,9 @@ def test_what_a_modern_server_tells() -> None:
     assert verdict.info is not None
     assert (verdict.info.era, verdict.info.version, verdict.info.name) == ("modern", MODERN, "s")
     assert verdict.info.instructions == "be kind"
-    assert era.announces_list_changes(verdict.info)
+    assert era.announced_lists(verdict.info) == ("tools", "resources")
+    assert era.announces_updates(verdict.info)
+    assert era.listen_params(("tools",)) == {"notifications": {"toolsListChanged": True}}
 
 
 def test_what_a_legacy_server_tells() -> None:
@@ -80,7 +86,8 @@ def test_what_a_legacy_server_tells() -> None:
 
     assert info is not None
     assert (info.era, info.version, info.name, dict(info.capabilities)) == ("legacy", "2024-11-05", "s", {})
-    assert not era.announces_list_changes(info)
+    assert era.announced_lists(info) == ()
+    assert not era.announces_updates(info)
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"[]", b"null", b'{"protocolVersion":"1999-01-01"}', b'{"protocolVersion":5}'])

@@ -315,7 +315,7 @@ async def test_a_server_without_sessions() -> None:
 
 
 @pytest.mark.case("PASS-03")
-@pytest.mark.parametrize("question", ["sampling", "roots", "made/up"])
+@pytest.mark.parametrize("question", ["roots", "ping", "made/up"])
 async def test_what_a_server_asks_is_answered_at_once(question: str) -> None:
     switches = ["--era", "legacy", "--answers", "sse", "--ask", question]
     async with faulty_http(*switches) as fu, connected(at(fu.url)) as connector:
@@ -388,9 +388,29 @@ async def test_a_change_of_tools_is_passed_on(era: str) -> None:
 @pytest.mark.case("CATALOG-08")
 async def test_a_broken_announcement_stream_is_opened_again_and_counts_as_a_change() -> None:
     changed = asyncio.Event()
-    async with faulty_http("--era", "modern") as fu, connected(at(fu.url), on_list_changed=changed.set):
+    announced: list[tuple[str, bytes]] = []
+    async with (
+        faulty_http("--era", "modern") as fu,
+        connected(at(fu.url), on_list_changed=changed.set, on_announced=lambda *news: announced.append(news)),
+    ):
         await reached(fu, lambda state: state["requests"].get("listen") or state["requests"].get("get"))
         assert not changed.is_set()
         await fu.control.now(reset="connections")
         async with asyncio.timeout(5):
             await changed.wait()
+        await eventually(lambda: announced == [("notifications/tools/list_changed", b"{}")])
+
+
+async def test_what_a_server_may_ask_is_declared_in_the_handshake() -> None:
+    greetings: list[bytes] = []
+
+    def answer(request: HttpRequest) -> Answer:
+        if b'"initialize"' in request.body:
+            greetings.append(request.body)
+        return Answer(400)
+
+    for wanted in ((), ("sampling", "elicitation")):
+        async with Recorder(answer) as recorder:
+            await failure_to_open(HttpUpstream(url=recorder.url, client_capabilities=wanted))
+    declared = [json.loads(greeting)["params"]["capabilities"] for greeting in greetings]
+    assert declared == [{}, {"sampling": {}, "elicitation": {}}]

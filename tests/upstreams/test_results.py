@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from gateway.errors import ErrorClass
-from gateway.upstreams.base import InputRequired, RpcFailed, ServerInfo, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.base import Beside, InputRequired, RpcFailed, ServerInfo, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.listing import MAX_PAGES, Listing, list_tools
-from gateway.upstreams.results import parse_call_result
+from gateway.upstreams.results import input_required, parse_call_result
 
 TEXT = {"type": "text", "text": "hi"}
 
@@ -64,6 +64,34 @@ def test_a_wish_for_input_says_what_was_wanted() -> None:
     with pytest.raises(InputRequired, match=r"name \(elicitation/create\), odd \(unknown method\)") as caught:
         parse_call_result(raw, "u")
     assert caught.value.error_class is ErrorClass.TOOL_ERROR
+    assert caught.value.raw == raw
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "text"),
+    [
+        ("elicitation/create", {"message": "What is\n your \x1b[31mname?"}, "elicitation/create: What is your name?"),
+        ("elicitation/create", {"message": 5}, "elicitation/create"),
+        ("elicitation/create", {"message": "x" * 1000}, "elicitation/create: " + "x" * 199 + "…"),
+        (
+            "sampling/createMessage",
+            {"messages": [{"content": {"type": "text", "text": "no"}}, {"content": [{"type": "text", "text": "hi"}]}]},
+            "sampling/createMessage: hi",
+        ),
+        ("sampling/createMessage", {"messages": [{"content": {"type": "image"}}]}, "sampling/createMessage"),
+        ("sampling/createMessage", {"messages": []}, "sampling/createMessage"),
+        ("odd\nmethod", [], "odd method"),
+    ],
+)
+def test_what_was_asked_is_one_bounded_line(method: str, params: Any, text: str) -> None:
+    error = input_required("u", method, json.dumps(params).encode())
+
+    assert error.requests == {"": text}
+    assert error.message == f"the tool asked for input that cannot be given here: {text}"
+
+
+def test_parameters_of_a_question_that_cannot_be_read_do_no_harm() -> None:
+    assert input_required("u", "elicitation/create", b"[" * 5000).requests == {"": "elicitation/create"}
 
 
 class Pages:
@@ -73,7 +101,9 @@ class Pages:
         self.pages = pages
         self.asked: list[str | None] = []
 
-    async def request(self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float) -> bytes:
+    async def request(
+        self, method: str, params: Mapping[str, Any] | bytes, timeout_s: float, beside: Beside | None = None
+    ) -> bytes:
         assert method == "tools/list"
         assert isinstance(params, Mapping)
         self.asked.append(params.get("cursor"))
@@ -84,6 +114,9 @@ class Pages:
 
     async def open(self, timeout_s: float) -> ServerInfo:
         raise NotImplementedError
+
+    def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+        return {str(tool["name"]): "it is odd" for tool in tools if tool.get("odd")}
 
     closed = False
 
