@@ -162,11 +162,7 @@ class _Import:
         if entry.pop("disabled", False) is True or entry.pop("enabled", True) is False:
             upstream["disabled"] = True
         if kind == "sse":
-            upstream["disabled"] = True
-            self.notes.append(
-                f"{_shown(server)}: disabled, since it is of type sse, and the gateway speaks streamable HTTP: "
-                "put in the URL of that, and remove disabled"
-            )
+            upstream["type"] = "sse"
         if entry:
             self.notes.append(f"{_shown(server)}: not imported: {', '.join(map(_shown, entry))}")
         return upstream

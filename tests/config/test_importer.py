@@ -123,10 +123,10 @@ def test_a_server_that_cannot_be_imported_is_named_with_the_reason(entry: Any, r
     assert list(load_block(imported).upstreams) == ["good"]
 
 
-def test_a_server_of_the_old_event_stream_transport_is_kept_but_disabled() -> None:
+def test_a_server_of_the_old_event_stream_transport_keeps_its_type() -> None:
     imported = import_clients(servers(old={"type": "sse", "url": "http://old.example/sse"}))
-    assert load_block(imported).upstreams["old"].disabled
-    assert imported.notes[0].startswith("old: disabled, since it is of type sse")
+    upstream = load_block(imported).upstreams["old"]
+    assert (upstream.type, upstream.disabled, imported.notes) == ("sse", False, ())
 
 
 def test_names_become_legal_and_unique_also_in_scripts() -> None:
