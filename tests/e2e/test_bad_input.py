@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.running import GATEWAY, META, MODERN, Running, config, faulty, gateway, serving, write_config
+from tests.running import META, MODERN, Running, config, faulty, gateway, serving, write_config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -89,25 +89,9 @@ def one_line(text: str) -> str:
 async def refused(folder: Path, *prefix: str, **sections: Any) -> str:
     """``gateway serve`` ends by itself with exit code 1; its one line."""
     write_config(folder, config({"good": faulty()}, **sections))
-    process = await asyncio.create_subprocess_exec(
-        *prefix,
-        *GATEWAY,
-        "serve",
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "200"},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(30):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert (process.returncode, out) == (1, b""), err.decode()
-    return one_line(err.decode())
+    code, out, err = await gateway("serve", folder=folder, prefix=prefix)
+    assert (code, out) == (1, ""), err
+    return one_line(err)
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:

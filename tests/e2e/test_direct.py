@@ -223,6 +223,17 @@ async def test_a_json_rpc_error_of_an_upstream_passes_with_its_code(house: House
     assert response.json()["error"] == {"code": code, "message": "It says no", "data": {"why": ["because"]}}
 
 
+@pytest.mark.parametrize(("version", "status"), [(MODERN, 400), (LEGACY, 200)])
+async def test_a_capability_that_the_client_lacks_is_the_clients_error(house: House, version: str, status: int) -> None:
+    await house.odd.set(error='-32021:It wants to ask:{"requiredCapabilities": {"sampling": {}}}')
+    try:
+        response = await house.running.post(**call("odd__echo", version=version))
+    finally:
+        await house.odd.set(error=None)
+    assert response.status_code == status
+    assert response.json()["error"]["data"] == {"requiredCapabilities": {"sampling": {}}}
+
+
 @pytest.mark.parametrize(
     "name", ["nothing", "odd__nothing", "bare__gone", "gone", "other__echo", "mine_echo", "x" * 300]
 )

@@ -128,7 +128,7 @@ async def running(
         "beta": {"upstreams": only_good},
         "plain": {"upstreams": {"good": ["*"], "slow": ["sleep"]}},
         "refused": {"upstreams": only_good},
-        "blank": {"upstreams": {"blank": ["*"], "good": ["*"]}},
+        "blank": {"upstreams": {"blank": ["*"]}, "manifest": {"maxOutputTokens": 1_000}},
         "five": {"upstreams": {"many": numbered[:5]}},
         "fifty": {"upstreams": {"many": numbered[:50]}},
         "hundreds": {"upstreams": {"many": numbered}},
@@ -148,7 +148,7 @@ async def running(
         "blank": blank,
         "many": {"url": many.url},
         "worker": faulty("--log-calls", str(folder / "worker.log")),
-        "dead": faulty("--die-on", "call:1"),
+        "dead": faulty("--die-on", "call:1", "--switches", str(folder / "dead.switches")),
     }
     content = config(
         upstreams,
@@ -475,8 +475,10 @@ async def rejections(running: Running, tenant: str, number: int) -> bool:
 async def test_parallel_calls_do_not_pass_a_limit_and_what_was_not_sent_costs_nothing(running: Running) -> None:
     log = running.folder / "worker.log"
     before = called(log)
-    # ten that never leave the gateway, ten to a server that is not there
-    await running.run("try:\n    await dead__echo()\nexcept Exception: pass", tenant="few-calls")
+    # one call that ends its server for good, then ten to the server that is gone and ten that never leave the gateway
+    (running.folder / "dead.switches").write_text("--die-on\nstart")
+    assert "outcome is unknown" in (await running.run("await dead__echo()", tenant="few-calls")).text
+    await running.wait_for(dead="down")
     unsent = """
 import asyncio
 async def attempt(name, arguments):
@@ -484,9 +486,11 @@ async def attempt(name, arguments):
         await call_tool(name, arguments)
     except Exception as error:
         return str(error).split(":")[0]
-await asyncio.gather(*[attempt("worker__add", {"a": "one"}) for _ in range(10)])
+unsent = [("worker__add", {"a": "one"}), ("dead__echo", {})] * 10
+await asyncio.gather(*[attempt(name, arguments) for name, arguments in unsent])
 """
-    assert set((await running.run(unsent, tenant="few-calls")).json()) == {"INVALID_ARGUMENTS"}
+    told = Counter((await running.run(unsent, tenant="few-calls")).json())
+    assert told == {"INVALID_ARGUMENTS": 10, "UPSTREAM_UNAVAILABLE": 10}
     code = """
 import asyncio
 async def attempt(n):
