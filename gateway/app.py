@@ -110,6 +110,7 @@ class Gateway:
         self.kernels: dict[str, Kernel] = {}
         self.port = config.server.port
         self.admin_port = config.admin.port
+        self.stopping = asyncio.Event()
         self._changed: asyncio.Queue[str] = asyncio.Queue()
         self._uncounted: asyncio.Queue[int] = asyncio.Queue()
         self._built: dict[str, _Built] = {}
@@ -198,6 +199,7 @@ class Gateway:
                 metrics=self.metrics,
                 server_info=SERVER_INFO,
                 max_body=self.config.server.max_body,
+                stopping=self.stopping,
             )
 
         self._tenant_app = {
@@ -257,7 +259,10 @@ class Gateway:
     def _shows_tools(self, caller: Caller) -> bool:
         tenant = caller.tenant
         if tenant.mode == "auto":
-            return len(self.view_of(tenant).visible) < tenant.auto_threshold
+            view = self.view_of(tenant)
+            # while an upstream is still starting nobody knows how many tools there will be, and a client asks once
+            starting = any(entry.state == "starting" and not entry.tools for entry in view.upstreams())
+            return not starting and len(view.visible) < tenant.auto_threshold
         return tenant.mode == "direct"
 
     def _upstream_changed(self, upstream: Upstream) -> None:

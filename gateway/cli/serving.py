@@ -138,6 +138,7 @@ async def _serve(loaded: Loaded, opened: Speak, started: Speak) -> None:
                 announcing = group.create_task(_announce(gateway, opened, started))
                 await stop.wait()
                 announcing.cancel()
+                gateway.stopping.set()
                 typer.echo("stopping", err=True)  # servers that ignore the end of their input take seconds
                 for one in servers:
                     one.should_exit = True

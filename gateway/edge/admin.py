@@ -113,6 +113,6 @@ class AdminGuard:
         await self._app(scope, receive, send)
 
     def _check_token(self, headers: Headers) -> None:
-        given = (headers.get(b"authorization") or "").encode("latin-1")
-        if not hmac.compare_digest(given, b"Bearer " + self._token):
+        scheme, _, given = (headers.get(b"authorization") or "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given.strip().encode("latin-1"), self._token):
             raise HttpRefused(401, "the admin token is required", ((b"www-authenticate", b"Bearer"),))

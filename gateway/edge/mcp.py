@@ -20,6 +20,7 @@ from gateway.edge.eras import (
     CACHEABLE,
     LEGACY,
     META_SERVER_INFO,
+    META_SUBSCRIPTION,
     META_VERSION,
     MODERN,
     Era,
@@ -109,6 +110,7 @@ class McpEndpoint:
         metrics: durations by method.
         server_info: ``{name, version}``.
         max_body: bytes.
+        stopping: set when the gateway begins to stop: streams that only announce changes end then.
 
     Mutable state, touched only here: ``_in_flight``, the running legacy calls by (tenant, session, request id).
     """
@@ -124,6 +126,7 @@ class McpEndpoint:
         metrics: Metrics,
         server_info: Mapping[str, str],
         max_body: int,
+        stopping: asyncio.Event,
     ) -> None:
         self._facade = facade
         self._authenticator = authenticator
@@ -133,6 +136,7 @@ class McpEndpoint:
         self._metrics = metrics
         self._server_info = server_info
         self._max_body = max_body
+        self._stopping = stopping
         self._questions = Questions()
         self._in_flight: dict[tuple[str, str, RequestId], asyncio.Task[Mapping[str, Any]]] = {}
         self._legacy: Mapping[str, Handler] = {
@@ -413,7 +417,11 @@ class McpEndpoint:
         if not run.exchange.accepts_stream:
             await run.exchange.finish(406, error_bytes(run.id, WireError(INVALID_REQUEST, "Not Acceptable")))
             return
-        await listen(self._facade, run.caller, run.id, parse_params(run.request.params), run.receive, run.exchange)
+        params = parse_params(run.request.params)
+        ended = await listen(self._facade, run.caller, run.id, params, run.receive, run.exchange, self._stopping)
+        if ended:
+            result = {"resultType": "complete", "_meta": {META_SUBSCRIPTION: run.id}}
+            await run.exchange.finish(200, result_bytes(run.id, result))
 
     async def _watch(self, headers: Headers, principal: Principal, receive: Receive, send: Send) -> None:
         """GET: a session's stream of announcements, where there is anything to announce. Raises HttpRefused."""
@@ -434,7 +442,8 @@ class McpEndpoint:
                 405, "a GET opens the event stream of a session, and nothing else", ((b"allow", b"POST"),)
             )
         self._session(caller)
-        await watch(self._facade, caller, receive, exchange)
+        if await watch(self._facade, caller, receive, exchange, self._stopping):
+            await exchange.finish(200, b"")
 
 
 def _accepts_stream(headers: Headers) -> bool:

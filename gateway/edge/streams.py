@@ -39,8 +39,12 @@ async def listen(
     params: Mapping[str, Any],
     receive: Receive,
     exchange: Exchange,
-) -> None:
+    stopping: asyncio.Event,
+) -> bool:
     """``subscriptions/listen`` (2026-07-28): acknowledge the part that is honoured, then tell of it until the end.
+
+    Returns:
+        whether it is we who end it, since the gateway stops; then the client is owed a result.
 
     Raises:
         WireError: -32602 for a malformed filter.
@@ -61,25 +65,35 @@ async def listen(
     acknowledged = {**tag, "notifications": honoured}
     with facade.subscribed(caller, Wanted(frozenset(methods), frozenset(uris))) as subscription:
         await exchange.say(notification_bytes("notifications/subscriptions/acknowledged", acknowledged))
-        await _tell(subscription, tag, receive, exchange)
+        return await _tell(subscription, tag, receive, exchange, stopping)
 
 
-async def watch(facade: Facade, caller: Caller, receive: Receive, exchange: Exchange) -> None:
-    """The GET stream of a session (2025-03-26 … 2025-11-25): all that this facade announces."""
+async def watch(facade: Facade, caller: Caller, receive: Receive, exchange: Exchange, stopping: asyncio.Event) -> bool:
+    """The GET stream of a session (2025-03-26 … 2025-11-25): all that this facade announces. Returns as above."""
     with facade.subscribed(caller, Wanted(facade.announces(caller))) as subscription:
         await exchange.begin_stream()
         await exchange.keep_alive()
-        await _tell(subscription, {}, receive, exchange)
+        return await _tell(subscription, {}, receive, exchange, stopping)
 
 
-async def _tell(subscription: Subscription, tag: Mapping[str, Any], receive: Receive, exchange: Exchange) -> None:
+async def _tell(
+    subscription: Subscription,
+    tag: Mapping[str, Any],
+    receive: Receive,
+    exchange: Exchange,
+    stopping: asyncio.Event,
+) -> bool:
+    """Send news until the client leaves (False) or the gateway stops (True)."""
     gone = asyncio.ensure_future(disconnected(receive))
+    stop = asyncio.ensure_future(stopping.wait())
     news = asyncio.ensure_future(subscription.next())
     try:
         while True:
-            done, _ = await asyncio.wait({gone, news}, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({gone, stop, news}, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
             if gone in done:
-                return
+                return False
+            if stop in done:
+                return True
             if news in done:
                 for method, uri in news.result():
                     await exchange.say(notification_bytes(method, {**tag, "uri": uri} if uri else tag))
@@ -87,8 +101,8 @@ async def _tell(subscription: Subscription, tag: Mapping[str, Any], receive: Rec
             elif not done:
                 await exchange.keep_alive()
     finally:
-        gone.cancel()
-        news.cancel()
+        for waiting in (gone, stop, news):
+            waiting.cancel()
 
 
 async def disconnected(receive: Receive) -> None:
