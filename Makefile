@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench lock clean
+.PHONY: help run test lint conformance format bench lock clean
 
 help:  ## show what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+conformance: $(STAMP)  ## the MCP conformance suite against gateway and connectors, or one bar: ARGS=direct
+	$(BIN)/python -m tests.conformance $(ARGS)
 
 format: $(STAMP)  ## let ruff format and fix
 	$(BIN)/ruff check --fix .
