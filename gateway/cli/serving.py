@@ -191,7 +191,7 @@ async def _announce(gateway: Gateway, opened: Speak, started: Speak) -> None:
     typer.echo(f"tenants  {tenant_url(gateway)}\nadmin    {admin_url(gateway)}", err=True)
     opened(gateway)
     await _show_starting(gateway)
-    await gateway.settled()
+    await gateway.catalogue.settled()
     show_summary(gateway)
     started(gateway)
 

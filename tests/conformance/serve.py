@@ -40,7 +40,7 @@ async def serve(path: str) -> None:
     async with gateway.running():
         async with asyncio.timeout(UPSTREAMS_S):
             await gateway.federation.started()
-            await gateway.settled()
+            await gateway.catalogue.settled()
         print(f"http://127.0.0.1:{gateway.port}", flush=True)
         await uvicorn.Server(settings).serve([listening])
 
