@@ -22,7 +22,7 @@ from gateway.catalog.snapshot import Catalog, UpstreamEntry
 from gateway.catalog.view import TenantView
 from gateway.config.model import HttpUpstream, StdioUpstream
 from gateway.facade.accounts import listed
-from gateway.facade.changes import RESOURCE_UPDATED, TOOLS_CHANGED, Changes
+from gateway.facade.changes import PROMPTS_CHANGED, RESOURCE_UPDATED, RESOURCES_CHANGED, TOOLS_CHANGED, Changes
 from gateway.facade.definitions import TOOLS
 from gateway.metering.meter import Meter
 from gateway.metering.metrics import Metrics
@@ -67,6 +67,7 @@ class CatalogueKeeper:
         self._uncounted: asyncio.Queue[int] = asyncio.Queue()
         self._built: dict[str, _Built] = {}
         self._restarts: dict[str, int] = {}
+        self._usable: set[str] = set()
 
     def begin(self, upstreams: Iterable[Upstream]) -> None:
         """Enter what is still starting, so that tenants see it from the first moment."""
@@ -109,6 +110,12 @@ class CatalogueKeeper:
             bound.restarted()
         self._restarts[upstream.name] = status.restarts
         self._changed.put_nowait(upstream)
+        if status.usable != (upstream.name in self._usable):
+            # its tools stay listed while it is down; prompts and resources come from the server itself
+            self._usable ^= {upstream.name}
+            for capability, method in (("prompts", PROMPTS_CHANGED), ("resources", RESOURCES_CHANGED)):
+                if capability in status.capabilities:
+                    self._tell(upstream, method)
 
     def announced(self, upstream: Upstream, method: str, params: bytes) -> None:
         """An upstream says that its prompts or resources changed: tell the tenants that may use them.
@@ -123,10 +130,14 @@ class CatalogueKeeper:
                 uri = msgspec.json.decode(params, type=_Updated).uri
             except msgspec.DecodeError:
                 return
+        self._tell(upstream, method, uri)
+
+    def _tell(self, upstream: Upstream, method: str, uri: str = "") -> None:
+        """Tell the tenants that may use the upstream whole."""
         for name in self._changes.listeners():
             tenant = self._tenants.get(name)
             if tenant is not None and upstream.name in self.view_of(tenant).whole:
-                self._changes.tell(name, method, uri)
+                self._changes.tell(name, method, upstream.name, uri)
 
     # ---- the two tasks ----------------------------------------------------------------------------------------------
 
@@ -136,15 +147,17 @@ class CatalogueKeeper:
             changes = [await self._changed.get()]
             while not self._changed.empty():
                 changes.append(self._changed.get_nowait())
-            listening = (name for name in self._changes.listeners() if name in self._tenants)
-            seen = {name: self.view_of(self._tenants[name]).tools_list_digest for name in listening}
+            entries = []
             for upstream in sorted(set(changes), key=lambda upstream: upstream.name):
                 try:
-                    entry = await asyncio.to_thread(self._entry, upstream)
+                    entries.append(await asyncio.to_thread(self._entry, upstream))
                 except Exception:
                     # a border: one upstream's hostile catalogue must not stop the others' updates
                     log.exception("the catalogue of upstream %s could not be read", upstream.name)
-                    continue
+            # without a pause from here on: whoever begins to listen either hears of the change or lists what it brought
+            listening = (name for name in self._changes.listeners() if name in self._tenants)
+            seen = {name: self.view_of(self._tenants[name]).tools_list_digest for name in listening}
+            for entry in entries:
                 known = self.catalog.collisions
                 self.catalog = self.catalog.with_upstream(entry)
                 for collision in self.catalog.collisions:

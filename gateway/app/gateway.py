@@ -174,7 +174,7 @@ class Gateway:
             return
         endpoint = self._tenant_app.get(scope["path"])
         if endpoint is None:
-            await send_refusal(send, HttpRefused(404, "not found; MCP is served at /mcp and /mcp/direct"))
+            await send_refusal(send, HttpRefused(404, "not found; MCP is served at /mcp and /mcp/direct, with an API key as Authorization: Bearer cmg_…"))
             return
         await endpoint(scope, receive, send)
 
