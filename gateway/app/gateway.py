@@ -43,6 +43,7 @@ from gateway.tenancy.limits import MemoryQuotas
 from gateway.tenancy.tenant import Tenants
 from gateway.upstreams.federation import Federation
 
+NOT_FOUND = "not found; MCP is served at /mcp and /mcp/direct, with an API key as Authorization: Bearer cmg_…"
 SERVER_INFO = {"name": "codemode-gateway", "version": __version__}
 
 
@@ -174,7 +175,7 @@ class Gateway:
             return
         endpoint = self._tenant_app.get(scope["path"])
         if endpoint is None:
-            await send_refusal(send, HttpRefused(404, "not found; MCP is served at /mcp and /mcp/direct, with an API key as Authorization: Bearer cmg_…"))
+            await send_refusal(send, HttpRefused(404, NOT_FOUND))
             return
         await endpoint(scope, receive, send)
 
