@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,13 +172,28 @@ class Broker:
         Raises:
             GatewayError: CAPABILITY_DENIED, RATE_LIMITED, or what the upstream raised.
         """
+        with self._beside_tools(ticket, upstream, method):
+            return await self._upstreams[upstream].request(method, params, beside=beside)
+
+    async def follow(self, ticket: Ticket, upstream: str, uri: str) -> None:
+        """Have an upstream tell when a resource changes.
+
+        Raises:
+            GatewayError: as for :meth:`ask`.
+        """
+        with self._beside_tools(ticket, upstream, "resources/subscribe"):
+            await self._upstreams[upstream].follow(uri)
+
+    @contextmanager
+    def _beside_tools(self, ticket: Ticket, upstream: str, method: str) -> Iterator[None]:
+        """What guards and observes every request that is no tool call."""
         if upstream not in ticket.view.whole:
             raise GatewayError(ErrorClass.CAPABILITY_DENIED, "this tenant may not use that upstream's resources")
         self._quotas.take_tool_call(ticket.tenant)
         started = time.perf_counter()
         outcome: str = OK
         try:
-            return await self._upstreams[upstream].request(method, params, beside=beside)
+            yield
         except RpcFailed:
             outcome = RPC_ERROR
             raise

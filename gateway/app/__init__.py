@@ -8,7 +8,7 @@
 Nothing below may import this; only the command line does.
 """
 
-from gateway.app.gateway import Gateway
+from gateway.app.gateway import Gateway, http_protocol
 from gateway.app.operators import describe_upstream, kernel_problems
 
-__all__ = ["Gateway", "describe_upstream", "kernel_problems"]
+__all__ = ["Gateway", "describe_upstream", "http_protocol", "kernel_problems"]

@@ -18,7 +18,9 @@ from gateway.app.operators import describe_upstream
 from gateway.broker import Broker
 from gateway.catalog.arguments import ArgumentValidator
 from gateway.config.loader import Loaded
+from gateway.config.model import Server
 from gateway.edge.admin import AdminGuard, Operations, admin_app
+from gateway.edge.guard import HttpLimits, guarded
 from gateway.edge.http import Authorities, HttpRefused, Receive, Scope, Send, send_refusal
 from gateway.edge.mcp import McpEndpoint
 from gateway.edge.sessions import SessionIds
@@ -261,3 +263,8 @@ class Gateway:
 async def _cancelled(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
+
+
+def http_protocol(server: Server) -> type[asyncio.Protocol]:
+    """The HTTP protocol class of both listeners, with the limits of ``server``; for whoever runs the HTTP server."""
+    return guarded(HttpLimits(server.max_headers, server.max_header_bytes, server.header_timeout, server.body_timeout))

@@ -92,7 +92,7 @@ def _give_memory_back() -> None:
 async def _serve(loaded: Loaded, opened: Speak, started: Speak) -> None:
     import uvicorn
 
-    from gateway.app import Gateway
+    from gateway.app import Gateway, http_protocol
     from gateway.errors import GatewayError
     from gateway.metering.ledger import LedgerUnavailable
     from gateway.tenancy.pepper import PepperUnavailable
@@ -109,7 +109,7 @@ async def _serve(loaded: Loaded, opened: Speak, started: Speak) -> None:
                 app,
                 interface="asgi3",
                 loop="none",
-                http="httptools",
+                http=protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -123,6 +123,7 @@ async def _serve(loaded: Loaded, opened: Speak, started: Speak) -> None:
         )
 
     config = loaded.config
+    protocol = http_protocol(config.server)
     with contextlib.ExitStack() as sockets:
         tenant_socket = sockets.enter_context(_listen(config.server.host, config.server.port))
         admin_socket = sockets.enter_context(_listen(config.admin.host, config.admin.port))

@@ -125,6 +125,14 @@ class Server(Model):
     )
     allowed_origins: Strings = Field((), description="Browser origins that may call, besides the gateway's own.")
     max_body: ByteSize = Field(4 * 1024 * 1024, description="Largest request body, such as 65536 or 4MiB.")
+    max_headers: int = Field(100, ge=20, le=1_000, description="Most headers of one request.")
+    max_header_bytes: Annotated[ByteSize, Field(ge=4096, le=1024 * 1024)] = Field(
+        32 * 1024, description="Request line and headers of one request together, such as 32KiB."
+    )
+    header_timeout: Duration = _default_duration("5s", "How long the headers of a request may take to arrive.")
+    body_timeout: Duration = _default_duration(
+        "30s", "How long the body of a request may take to arrive; a third of it may pass without a byte."
+    )
 
 
 class Admin(Model):

@@ -2,7 +2,9 @@
 
 The map, in the order a request meets it:
 
+* :mod:`gateway.edge.guard`: below ASGI: sizes and deadlines of heads and bodies, ambiguous framing.
 * :mod:`gateway.edge.http`: what both listeners ask of raw HTTP: Host, Origin, body size; small answers.
+* :mod:`gateway.edge.strict`: one check of a whole body for what parsers read differently.
 * :mod:`gateway.edge.wire`: JSON-RPC and MCP envelopes as values, without IO: parsing, results, errors.
 * :mod:`gateway.edge.eras`: the rules of the two protocol eras as pure functions: which era a request belongs to,
   the ladder of checks of 2026-07-28.

@@ -17,11 +17,10 @@ import msgspec
 from gateway.edge.eras import META_CAPABILITIES, META_LOG_LEVEL, Era
 from gateway.edge.exchange import Exchange
 from gateway.edge.wire import INVALID_PARAMS, Reply, Request, RequestId, WireError, notification_bytes, request_bytes
-from gateway.facade.base import ClientRefused
+from gateway.facade.base import LOG_LEVELS, ClientRefused
 
 ANSWER_S = 300.0
 """How long a person may take to answer what a server asked."""
-LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _NO_CHANNEL = -32601
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from gateway.edge.http import Headers
 from gateway.edge.wire import (
@@ -22,7 +22,7 @@ from gateway.edge.wire import (
     UNSUPPORTED_VERSION,
     Request,
     WireError,
-    parse_params,
+    parse_mirrored,
 )
 
 Era = Literal["modern", "legacy"]
@@ -65,10 +65,13 @@ def era_of(version_header: str | None) -> Era:
 
 
 def error_status(era: Era, code: int) -> int:
-    """HTTP status of a JSON-RPC error. Legacy clients get 200 for everything that was a well-formed request."""
+    """HTTP status of a JSON-RPC error. Legacy clients get 200 for everything that was a well-formed request.
+
+    A header mismatch is told to a modern client that was taken for a legacy one by its header.
+    """
     if era == "modern":
         return _MODERN_STATUS.get(code, 200)
-    return 400 if code in (INVALID_REQUEST, PARSE_ERROR) else 200
+    return 400 if code in (INVALID_REQUEST, PARSE_ERROR, HEADER_MISMATCH) else 200
 
 
 def check_modern(request: Request, headers: Headers) -> None:
@@ -95,7 +98,7 @@ def check_modern(request: Request, headers: Headers) -> None:
 
 
 def _check_name(field: str, params: bytes, header: str | None) -> None:
-    value: Any = parse_params(params).get(field)
+    value = parse_mirrored(params, field)
     if not isinstance(value, str):
         raise WireError(INVALID_PARAMS, f"params.{field} must be a string")
     if header is None or decode_header_value(header) != value:

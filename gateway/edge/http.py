@@ -22,6 +22,7 @@ RawHeaders = Iterable[tuple[bytes, bytes]]
 _AUTHORITY = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?)(?::(?P<port>\d{1,5}))?"
 )
+_UTF_8 = re.compile(r"\s*charset=\"?utf-?8\"?\s*;?\s*")
 _encode = msgspec.json.Encoder().encode
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -102,12 +103,33 @@ class Authorities:
             raise HttpRefused(403, "this Origin may not call; add it to server.allowedOrigins")
 
 
-async def read_body(receive: Receive, limit: int) -> bytes | None:
-    """The whole request body, or None when the client left while sending it.
+def check_media(headers: Headers) -> None:
+    """Raises HttpRefused: 415 for a body that is not JSON in UTF-8, 406 for a client that does not take JSON."""
+    media, _, parameters = (headers.get(b"content-type") or "").lower().partition(";")
+    if headers.count(b"content-type") != 1 or media.strip() != "application/json":
+        raise HttpRefused(415, "Content-Type must be application/json")
+    if parameters and not _UTF_8.fullmatch(parameters):
+        raise HttpRefused(415, "Content-Type must be application/json, and its only charset is utf-8")
+    if (headers.get(b"content-encoding") or "identity").lower() != "identity" or headers.count(b"content-encoding") > 1:
+        raise HttpRefused(415, "Content-Encoding is not supported")
+    accept = headers.get(b"accept") or "*/*"
+    if not any(kind in accept for kind in ("application/json", "application/*", "*/*")):
+        raise HttpRefused(406, "Accept must cover application/json and text/event-stream")
+
+
+async def read_body(receive: Receive, limit: int, declared: str | None = None) -> bytes | None:
+    """The whole request body, or None when the client left while sending it. Deadlines: :mod:`gateway.edge.guard`.
+
+    Args:
+        receive: of the request.
+        limit: bytes.
+        declared: the Content-Length, which the HTTP parser has checked.
 
     Raises:
-        HttpRefused: 413 as soon as the body is larger than ``limit`` bytes.
+        HttpRefused: 413 as soon as the body is, or is declared to be, larger than ``limit`` bytes.
     """
+    if declared is not None and int(declared) > limit:
+        raise HttpRefused(413, f"the body is larger than {limit} bytes")
     message = await receive()
     if message["type"] == "http.disconnect":
         return None
@@ -144,7 +166,16 @@ async def send_response(
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_refusal(send: Send, refused: HttpRefused) -> None:
-    """A refusal as JSON-RPC error without id, which is what MCP clients can show (transport section, 403)."""
+def refusal(refused: HttpRefused) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
+    """Body and headers: a JSON-RPC error without id, which is what MCP clients can show (transport section, 403)."""
     body = _encode({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": refused.message}})
-    await send_response(send, refused.status, body, refused.headers)
+    length = (b"content-length", b"%d" % len(body))
+    return body, (length, (b"content-type", b"application/json"), *refused.headers)
+
+
+async def send_refusal(send: Send, refused: HttpRefused, *, unread: bool = False) -> None:
+    """Answer with a refusal. ``unread``: the body was not read to its end, so the connection cannot serve another."""
+    body, headers = refusal(refused)
+    head = [*headers, (b"connection", b"close")] if unread else list(headers)
+    await send({"type": "http.response.start", "status": refused.status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

@@ -37,11 +37,13 @@ from gateway.edge.http import (
     Receive,
     Scope,
     Send,
+    check_media,
     read_body,
     send_refusal,
 )
 from gateway.edge.sessions import SessionIds
 from gateway.edge.streams import disconnected, listen, watch
+from gateway.edge.strict import INLINE_BYTES
 from gateway.edge.wire import (
     HEADER_MISMATCH,
     INTERNAL_ERROR,
@@ -159,13 +161,13 @@ class McpEndpoint:
             if scope["method"] != "POST":
                 raise HttpRefused(405, "only POST is served here", ((b"allow", b"POST"),))
             principal = self._authenticate(scope)
-            _check_media(headers)
-            body = await read_body(receive, self._max_body)
+            check_media(headers)
+            body = await read_body(receive, self._max_body, headers.get(b"content-length"))
         except HttpRefused as refused:
-            await send_refusal(send, refused)
+            await send_refusal(send, refused, unread=scope["method"] == "POST")
             return
         except asyncio.CancelledError:
-            await send_refusal(send, HttpRefused(503, STOPPING))
+            await send_refusal(send, HttpRefused(503, STOPPING), unread=True)
             return
         if body is None:
             return
@@ -174,9 +176,12 @@ class McpEndpoint:
         version = headers.get(b"mcp-protocol-version")
         era = era_of(version)
         try:
-            request = parse_message(body)
+            request = parse_message(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(parse_message, body)
         except WireError as wrong:
             await exchange.finish(error_status(era, wrong.code), error_bytes(None, wrong))
+            return
+        except asyncio.CancelledError:
+            await exchange.finish(503, error_bytes(None, WireError(INTERNAL_ERROR, STOPPING)))
             return
         if isinstance(request, Reply):
             await self._replied(request, era, headers, principal, exchange)
@@ -449,18 +454,6 @@ class McpEndpoint:
 def _accepts_stream(headers: Headers) -> bool:
     accept = headers.get(b"accept") or ""
     return "text/event-stream" in accept or "*/*" in accept
-
-
-def _check_media(headers: Headers) -> None:
-    """Raises HttpRefused: 415 for a body that is not JSON, 406 for a client that does not take JSON."""
-    media = (headers.get(b"content-type") or "").split(";", 1)[0].strip().lower()
-    if media != "application/json":
-        raise HttpRefused(415, "Content-Type must be application/json")
-    if (headers.get(b"content-encoding") or "identity").lower() != "identity":
-        raise HttpRefused(415, "Content-Encoding is not supported")
-    accept = headers.get(b"accept") or "*/*"
-    if not any(kind in accept for kind in ("application/json", "application/*", "*/*")):
-        raise HttpRefused(406, "Accept must cover application/json and text/event-stream")
 
 
 async def _finish_refused(exchange: Exchange, request_id: RequestId, era: Era, refused: Refused) -> None:

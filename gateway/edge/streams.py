@@ -21,7 +21,6 @@ from gateway.facade.changes import (
     RESOURCES_CHANGED,
     TOOLS_CHANGED,
     Subscription,
-    Wanted,
 )
 
 FLAGS = {
@@ -57,20 +56,22 @@ async def listen(
         flag: True for flag, method in FLAGS.items() if asked.get(flag) is True and method in possible
     }
     methods = {FLAGS[flag] for flag in honoured}
-    uris = _uris(asked.get("resourceSubscriptions"))
-    if uris and RESOURCE_UPDATED in possible:
-        honoured["resourceSubscriptions"] = uris
+    uris = _uris(asked.get("resourceSubscriptions")) if RESOURCE_UPDATED in possible else []
+    if uris:
         methods.add(RESOURCE_UPDATED)
     tag = {"_meta": {META_SUBSCRIPTION: request_id}}
-    acknowledged = {**tag, "notifications": honoured}
-    with facade.subscribed(caller, Wanted(frozenset(methods), frozenset(uris))) as subscription:
+    async with facade.subscribed(caller, frozenset(methods), uris) as subscription:
+        if uris:
+            served = set(subscription.wanted.uris.values())
+            honoured["resourceSubscriptions"] = [uri for uri in uris if uri in served]
+        acknowledged = {**tag, "notifications": honoured}
         await exchange.say(notification_bytes("notifications/subscriptions/acknowledged", acknowledged))
         return await _tell(subscription, tag, receive, exchange, stopping)
 
 
 async def watch(facade: Facade, caller: Caller, receive: Receive, exchange: Exchange, stopping: asyncio.Event) -> bool:
     """The GET stream of a session (2025-03-26 … 2025-11-25): all that this facade announces. Returns as above."""
-    with facade.subscribed(caller, Wanted(facade.announces(caller))) as subscription:
+    async with facade.subscribed(caller, facade.announces(caller)) as subscription:
         await exchange.begin_stream()
         await exchange.keep_alive()
         return await _tell(subscription, {}, receive, exchange, stopping)

@@ -1,8 +1,9 @@
 """JSON-RPC 2.0 as MCP uses it: bytes to typed values and back. No IO, no eras.
 
-The envelope is decoded once with its ``params`` left as raw bytes; whoever handles the method decodes those into the
-shape it needs. Results are mappings whose values may be raw JSON, so that an upstream's answer is never decoded and
-encoded again only to pass through.
+A body is checked as a whole first (:mod:`gateway.edge.strict`). Its ``params`` stay raw bytes; whoever handles the
+method decodes those into the shape it needs, and every number reaches an upstream as it was written. Results are
+mappings whose values may be raw JSON, so that an upstream's answer is never decoded and encoded again only to pass
+through.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+
+from gateway.edge.strict import NotStrict, decode_strictly
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -22,6 +25,7 @@ MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 
 MAX_ID_LENGTH = 256
+MAX_ID_BITS = 64
 EMPTY_OBJECT = msgspec.Raw(b"{}")
 NOTHING = msgspec.Raw(b"")
 
@@ -89,8 +93,9 @@ class Reply(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class _Meta(msgspec.Struct):
-    meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
+class _Mirrored(msgspec.Struct):
+    name: Any = None
+    uri: Any = None
 
 
 class CallParams(msgspec.Struct):
@@ -106,43 +111,53 @@ class CallParams(msgspec.Struct):
 
 
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
-_decode_meta = msgspec.json.Decoder(_Meta).decode
+_decode_mirrored = msgspec.json.Decoder(_Mirrored).decode
 _decode_call = msgspec.json.Decoder(CallParams).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def parse_message(body: bytes) -> Request | Reply:
-    """The one JSON-RPC message of a POST body. A batch is refused: batches existed in 2025-03-26 only.
+    """The one JSON-RPC message of a POST body. A batch is refused in every version, also where 2025-03-26 had it.
+
+    Takes 7 µs more than :func:`~gateway.edge.strict.decode_strictly`.
 
     Raises:
-        WireError: -32700 when the body is not JSON in UTF-8, -32600 when it is no single message.
+        WireError: -32700 when the body is no JSON that all parsers read alike, -32600 when it is no single message.
     """
     try:
+        value = decode_strictly(body)
         envelope = _decode_envelope(body)
+    except NotStrict as refused:
+        raise WireError(PARSE_ERROR, str(refused)) from None
     except msgspec.ValidationError as error:
         raise WireError(INVALID_REQUEST, f"Body must be one JSON-RPC request or notification: {error}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise WireError(PARSE_ERROR, "Parse error: the body is not valid JSON in UTF-8") from None
     if envelope.jsonrpc != "2.0":
         raise WireError(INVALID_REQUEST, 'Body must be one JSON-RPC request or notification: jsonrpc must be "2.0"')
     if isinstance(envelope.method, msgspec.UnsetType):
         return _reply(envelope)
-    if envelope.id is None:
-        raise WireError(INVALID_REQUEST, "id must be a string or an integer")
-    request_id = None if envelope.id is msgspec.UNSET else envelope.id
-    if isinstance(request_id, str) and len(request_id) > MAX_ID_LENGTH:
-        raise WireError(INVALID_REQUEST, f"id is longer than {MAX_ID_LENGTH} characters")
-    params = bytes(envelope.params)
-    if not params.startswith(b"{"):
+    request_id = None if envelope.id is msgspec.UNSET else _checked_id(envelope.id)
+    params = value.get("params", {})
+    if not isinstance(params, dict):
         raise WireError(INVALID_REQUEST, "params must be an object")
-    try:
-        meta = _decode_meta(params).meta or {}
-    except msgspec.ValidationError:
-        raise WireError(INVALID_PARAMS, "params._meta must be an object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise WireError(PARSE_ERROR, "Parse error: the body is not valid JSON in UTF-8") from None
-    return Request(envelope.method, request_id, params, meta)
+    meta = params.get("_meta")
+    if not isinstance(meta, dict | None):
+        raise WireError(INVALID_PARAMS, "params._meta must be an object")
+    return Request(envelope.method, request_id, bytes(envelope.params), meta or {})
+
+
+def _checked_id(value: int | str | None) -> RequestId:
+    """An id comes back in answers, cancellations and logs, so it has to be short and plain."""
+    if value is None:
+        raise WireError(INVALID_REQUEST, "id must be a string or an integer")
+    if isinstance(value, int):
+        if value.bit_length() > MAX_ID_BITS:
+            raise WireError(INVALID_REQUEST, f"id needs more than {MAX_ID_BITS} bits")
+    elif len(value) > MAX_ID_LENGTH:
+        raise WireError(INVALID_REQUEST, f"id is longer than {MAX_ID_LENGTH} characters")
+    elif value and min(value) < " ":
+        raise WireError(INVALID_REQUEST, "id holds a control character")
+    return value
 
 
 def _reply(envelope: _Envelope) -> Reply:
@@ -169,6 +184,18 @@ def parse_call(params: bytes) -> CallParams:
     if not bytes(call.arguments).startswith(b"{"):
         raise WireError(INVALID_PARAMS, "Invalid params: arguments must be an object")
     return call
+
+
+def parse_mirrored(params: bytes, field: str) -> Any:
+    """``params.name`` or ``params.uri``, whatever it is; None when absent. The rest is not decoded.
+
+    Raises:
+        WireError: -32602.
+    """
+    try:
+        return getattr(_decode_mirrored(params), field)
+    except msgspec.DecodeError:
+        raise WireError(INVALID_PARAMS, "Invalid params") from None
 
 
 def parse_params(params: bytes) -> dict[str, Any]:

@@ -9,6 +9,7 @@
 * :mod:`gateway.facade.direct`: direct mode: plain federated MCP, whole.
 * :mod:`gateway.facade.features`: resources, prompts and completion of many upstreams as if of one server.
 * :mod:`gateway.facade.relay`: what passes between an upstream and a direct client while a request runs, in both eras.
+* :mod:`gateway.facade.hearing`: what direct clients said they want to hear of.
 * :mod:`gateway.facade.changes`: who wants to hear of changes, and telling them.
 * :mod:`gateway.facade.seals`: cursors and request states that clients carry for us.
 * :mod:`gateway.facade.mode`: which of the two facades ``/mcp`` shows a tenant.

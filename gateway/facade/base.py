@@ -6,13 +6,16 @@ Two facades implement :class:`Facade`: code mode (:mod:`gateway.facade.code`) wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from gateway.facade.changes import Subscription, Wanted
+from gateway.facade.changes import Subscription
 from gateway.tenancy.tenant import Tenant
+
+LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""Rising (2025-11-25, logging)."""
 
 
 class Client(Protocol):
@@ -187,6 +190,14 @@ class Facade(Protocol):
         """Methods of the notifications that :meth:`subscribed` can bring; empty when nothing here ever changes."""
         ...
 
-    def subscribed(self, caller: Caller, wanted: Wanted) -> AbstractContextManager[Subscription]:
-        """News for an open stream, for as long as the block lasts."""
+    def subscribed(
+        self, caller: Caller, methods: frozenset[str], uris: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[Subscription]:
+        """News for an open stream, for as long as the block lasts.
+
+        Args:
+            methods: of the notifications that it wants.
+            uris: resources whose updates it wants. Those that nobody serves are left out of ``wanted.uris``; a stream
+                of the ``initialize`` era names none, its session subscribes to them by requests.
+        """
         ...

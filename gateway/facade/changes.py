@@ -7,7 +7,7 @@ kinds of changes there are and the URIs it asked for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -15,6 +15,8 @@ TOOLS_CHANGED = "notifications/tools/list_changed"
 PROMPTS_CHANGED = "notifications/prompts/list_changed"
 RESOURCES_CHANGED = "notifications/resources/list_changed"
 RESOURCE_UPDATED = "notifications/resources/updated"
+MAX_LEVELS = 32
+"""How far up an updated resource's URI is followed to find what was subscribed to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +25,12 @@ class Wanted:
 
     Attributes:
         methods: of the notifications.
-        uris: resources whose updates it wants to hear of; may grow and shrink while the stream is open.
+        uris: the resources whose updates it wants to hear of: (upstream, its own URI) → the URI as the client knows it.
+            May grow and shrink while the stream is open.
     """
 
     methods: frozenset[str]
-    uris: Set[str] = frozenset()
+    uris: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -46,11 +49,24 @@ class Subscription:
         self.news.clear()
         return taken
 
-    def tell(self, method: str, uri: str = "") -> None:
+    def tell(self, method: str, upstream: str = "", uri: str = "") -> None:
         """Note a change, if this stream wants to hear of it."""
-        if method in self.wanted.methods and (method != RESOURCE_UPDATED or uri in self.wanted.uris):
-            self.news[method, uri] = None
+        if method not in self.wanted.methods:
+            return
+        known = self._known(upstream, uri) if method == RESOURCE_UPDATED else ""
+        if known is not None:
+            self.news[method, known] = None
             self._awake.set()
+
+    def _known(self, upstream: str, uri: str) -> str | None:
+        """What the client calls a resource; a part of one that it subscribed to counts (2025-11-25, resources)."""
+        whole = uri
+        for _ in range(MAX_LEVELS):
+            for wanted in (whole, whole + "/"):
+                if (known := self.wanted.uris.get((upstream, wanted))) is not None:
+                    return known + uri[len(wanted) :]
+            whole = whole.rpartition("/")[0]
+        return None
 
 
 class Changes:
@@ -79,7 +95,7 @@ class Changes:
         """Tenants that have open streams."""
         return list(self._by_tenant)
 
-    def tell(self, tenant: str, method: str, uri: str = "") -> None:
-        """Tell the streams of one tenant."""
+    def tell(self, tenant: str, method: str, upstream: str = "", uri: str = "") -> None:
+        """Tell the streams of one tenant. ``upstream`` and its own ``uri``: which resource was updated."""
         for subscription in self._by_tenant.get(tenant, ()):
-            subscription.tell(method, uri)
+            subscription.tell(method, upstream, uri)

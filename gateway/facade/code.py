@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -97,8 +97,10 @@ class CodeFacade:
         # two constant tools: nothing ever changes, and clients that ignore announcements miss nothing
         return frozenset()
 
-    def subscribed(self, caller: Caller, wanted: Wanted) -> AbstractContextManager[Subscription]:
-        return nullcontext(Subscription(wanted))
+    def subscribed(
+        self, caller: Caller, methods: frozenset[str], uris: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[Subscription]:
+        return nullcontext(Subscription(Wanted(frozenset())))
 
     async def call_tool(
         self, caller: Caller, name: str, arguments: bytes, meta: Mapping[str, Any], retry: Retry = NO_RETRY

@@ -8,8 +8,8 @@ those of the upstreams that the tenant was given whole (a pattern ``*``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from gateway.facade.changes import (
     Wanted,
 )
 from gateway.facade.features import KINDS, Features, Source
+from gateway.facade.hearing import Hearing, Uris
 from gateway.facade.relay import Asked, Relay, Rounds, input_wanted, subject_of
 from gateway.facade.seals import Broken, Seals
 from gateway.metering.context import call_text
@@ -36,7 +37,7 @@ from gateway.metering.meter import Part
 from gateway.metering.metrics import OK
 from gateway.tenancy.limits import Quotas
 from gateway.tenancy.tenant import Tenant
-from gateway.upstreams.base import CallResult, InputRequired, RpcFailed
+from gateway.upstreams.base import CallResult, InputRequired, RpcFailed, UpstreamFailed
 
 SCOPE = "direct:call"
 PAGE = 500
@@ -46,7 +47,6 @@ PASSED_ON = ("traceparent", "tracestate", "baggage")
 """Members of the client's ``_meta`` that travel upstream (W3C trace context, 2026-07-28 base section)."""
 SERVER_INFO = "io.modelcontextprotocol/serverInfo"
 """Member of a result's ``_meta`` that names the server which answers: to our client that is the gateway."""
-MAX_SUBSCRIPTIONS = 1_000
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _params = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -65,8 +65,6 @@ class DirectFacade:
         sources: what the upstreams offer besides tools.
         changes: tells open streams.
         seals: protects cursors and request states.
-
-    Mutable state: ``_uris``, which resources the sessions of the older era subscribed to, by (tenant, session).
     """
 
     endpoint = "direct"
@@ -88,7 +86,7 @@ class DirectFacade:
         self._sources = sources
         self._changes = changes
         self._seals = seals
-        self._uris: dict[tuple[str, str], set[str]] = {}
+        self._hearing = Hearing(broker, self._features)
         self._methods = {
             **dict.fromkeys(KINDS, self._list),
             "resources/read": self._read_resource,
@@ -105,7 +103,7 @@ class DirectFacade:
         offered = {name for source in self._whole(caller) for name in source.capabilities}
         found: dict[str, Any] = {"tools": {"listChanged": True}}
         if "resources" in offered:
-            found["resources"] = {"listChanged": True, "subscribe": True}
+            found["resources"] = {"listChanged": True, **({"subscribe": True} if self._subscribable(caller) else {})}
         if "prompts" in offered:
             found["prompts"] = {"listChanged": True}
         for name in ("completions", "logging"):
@@ -117,16 +115,19 @@ class DirectFacade:
         offered = self.capabilities(caller)
         found = {TOOLS_CHANGED}
         if "resources" in offered:
-            found |= {RESOURCES_CHANGED, RESOURCE_UPDATED}
+            found |= {RESOURCES_CHANGED} | ({RESOURCE_UPDATED} if self._subscribable(caller) else set())
         if "prompts" in offered:
             found.add(PROMPTS_CHANGED)
         return frozenset(found)
 
-    def subscribed(self, caller: Caller, wanted: Wanted) -> AbstractContextManager[Subscription]:
-        if caller.session:
-            # what the session subscribes to while its stream is open counts too
-            wanted = Wanted(wanted.methods, self._uris.setdefault((caller.tenant.name, caller.session), set()))
-        return self._changes.subscribed(caller.tenant.name, wanted)
+    @asynccontextmanager
+    async def subscribed(
+        self, caller: Caller, methods: frozenset[str], uris: Sequence[str] = ()
+    ) -> AsyncIterator[Subscription]:
+        # what a session subscribes to while its stream is open counts too
+        followed = self._hearing.session(caller).uris if caller.session else await self._follow_all(caller, uris)
+        with self._changes.subscribed(caller.tenant.name, Wanted(methods, followed)) as subscription:
+            yield subscription
 
     async def introduce(self, caller: Caller) -> str:
         view = self._view_of(caller.tenant)
@@ -156,7 +157,7 @@ class DirectFacade:
         view = self._view_of(caller.tenant)
         account = self._accounts.open(caller, view, endpoint="direct", method="tools/call", tool="direct")
         passed = {key: meta[key] for key in PASSED_ON if key in meta}
-        relay = Relay(caller.client)
+        relay = Relay(caller.client, self._hearing.log_level(caller))
 
         async def send(extra: Mapping[str, Any]) -> CallResult | InputRequired:
             try:
@@ -243,8 +244,9 @@ class DirectFacade:
         self, caller: Caller, ticket: Ticket, method: str, params: dict[str, Any]
     ) -> Mapping[str, Any]:
         uri = _text(params, "uri")
-        source = await self._features(caller, ticket).resource_owner(uri)
-        return await self._relayed(caller, ticket, source, method, uri, {"uri": uri}, params)
+        owned = await self._features(caller, ticket).resource_owner(uri)
+        result = await self._relayed(caller, ticket, owned.source, method, uri, {"uri": owned.uri}, params)
+        return _shown_as(result, owned.prefix) if owned.prefix else result
 
     async def _get_prompt(
         self, caller: Caller, ticket: Ticket, method: str, params: dict[str, Any]
@@ -261,7 +263,8 @@ class DirectFacade:
             case {"type": "ref/prompt", "name": str(shown)}:
                 source, ref["name"] = await features.prompt_owner(shown)
             case {"type": "ref/resource", "uri": str(uri)}:
-                source = await features.resource_owner(uri)
+                owned = await features.resource_owner(uri)
+                source, ref["uri"] = owned.source, owned.uri
             case _:
                 raise Refused("invalid_params", "Invalid params: ref must name a prompt or a resource")
         own = {key: value for key, value in params.items() if key != "_meta"} | {"ref": ref}
@@ -270,32 +273,33 @@ class DirectFacade:
     async def _set_level(
         self, caller: Caller, ticket: Ticket, method: str, params: dict[str, Any]
     ) -> Mapping[str, Any]:
-        """Shared upstreams have one level for all; it is set where the server still knows the method."""
-        level = _text(params, "level")
-        for source in self._whole(caller):
-            if "logging" in source.capabilities and source.era == "legacy":
-                await self._broker.ask(ticket, source.name, method, {"level": level})
+        await self._hearing.set_log_level(caller, ticket, _text(params, "level"), self._whole(caller))
         return {}
 
     async def _subscribe(
         self, caller: Caller, ticket: Ticket, method: str, params: dict[str, Any]
     ) -> Mapping[str, Any]:
-        uri = _text(params, "uri")
-        source = await self._features(caller, ticket).resource_owner(uri)
-        uris = self._uris.setdefault((caller.tenant.name, caller.session), set())
-        if len(uris) >= MAX_SUBSCRIPTIONS:
-            raise Refused("invalid_params", f"a session can subscribe to {MAX_SUBSCRIPTIONS} resources")
-        if source.era == "legacy":
-            await self._broker.ask(ticket, source.name, method, {"uri": uri})
-        uris.add(uri)
+        await self._hearing.subscribe(caller, ticket, _text(params, "uri"))
         return {}
 
     async def _unsubscribe(
         self, caller: Caller, ticket: Ticket, method: str, params: dict[str, Any]
     ) -> Mapping[str, Any]:
-        """Other sessions may want the same resource, so the upstream goes on telling us of it."""
-        self._uris.get((caller.tenant.name, caller.session), set()).discard(_text(params, "uri"))
+        self._hearing.unsubscribe(caller, _text(params, "uri"))
         return {}
+
+    async def _follow_all(self, caller: Caller, uris: Sequence[str]) -> Uris:
+        """For a stream of 2026-07-28. Raises Refused, GatewayError."""
+        if not uris:
+            return {}
+        self._may(caller)
+        self._quotas.take_request(caller.tenant)
+        view = self._view_of(caller.tenant)
+        account = self._accounts.open(caller, view, endpoint="direct", method="subscriptions/listen", tool="direct")
+        try:
+            return await self._hearing.follow_all(caller, account.ticket, uris)
+        finally:
+            account.abandon(OK)
 
     # ---- parts ------------------------------------------------------------------------------------------------------
 
@@ -310,7 +314,7 @@ class DirectFacade:
         params: Mapping[str, Any],
     ) -> Mapping[str, Any]:
         """One request to one upstream, with everything that may pass beside it."""
-        relay = Relay(caller.client)
+        relay = Relay(caller.client, self._hearing.log_level(caller))
         meta = params.get("_meta")
         passed = {key: meta[key] for key in PASSED_ON if key in meta} if isinstance(meta, dict) else {}
 
@@ -326,7 +330,10 @@ class DirectFacade:
         answer = await Rounds(self._seals, caller, subject).run(send, retry, input_wanted)
         if isinstance(answer, Asked):
             return _with_meta(answer.result, {})
-        result: dict[str, Any] = _members(answer)
+        try:
+            result: dict[str, Any] = _members(answer)
+        except (msgspec.DecodeError, RecursionError):
+            raise UpstreamFailed(source.name, "call", "its answer was malformed: its result is no object") from None
         result.pop("resultType", None)
         return _with_meta(result, {})
 
@@ -337,6 +344,10 @@ class DirectFacade:
     def _whole(self, caller: Caller) -> Sequence[Source]:
         return self._sources(self._view_of(caller.tenant).whole)
 
+    def _subscribable(self, caller: Caller) -> bool:
+        resources = [source.capabilities.get("resources") for source in self._whole(caller)]
+        return any(isinstance(offer, Mapping) and offer.get("subscribe") is True for offer in resources)
+
     def _features(self, caller: Caller, ticket: Ticket) -> Features:
         async def ask(upstream: str, method: str, params: Mapping[str, Any]) -> bytes:
             return await self._broker.ask(ticket, upstream, method, params)
@@ -346,6 +357,8 @@ class DirectFacade:
     def _offers(self, caller: Caller, method: str) -> bool:
         """Whether the method belongs to a capability that is advertised to this caller."""
         family = method.partition("/")[0]
+        if method in ("resources/subscribe", "resources/unsubscribe"):
+            return self._subscribable(caller)
         return {"completion": "completions"}.get(family, family) in self.capabilities(caller)
 
     def _page(
@@ -363,6 +376,17 @@ class DirectFacade:
             return entries[start:], {}
         sealed = self._seals.seal(f"cursor of {method}", caller.tenant.name, str(end).encode(), CURSOR_S)
         return entries[start:end], {"nextCursor": sealed}
+
+
+def _shown_as(result: Mapping[str, Any], prefix: str) -> Mapping[str, Any]:
+    """The contents of a resource under the URIs by which the client asked for it."""
+    contents: Any = result.get("contents")
+    try:
+        blocks = msgspec.json.decode(contents, type=list[dict[str, msgspec.Raw]])
+        named = [{**block, "uri": prefix + msgspec.json.decode(block["uri"], type=str)} for block in blocks]
+    except (msgspec.DecodeError, TypeError, KeyError, RecursionError):
+        return result  # odd, but the upstream's own business
+    return {**result, "contents": named}
 
 
 def _text(params: Mapping[str, Any], name: str) -> str:

@@ -2,8 +2,12 @@
 
 Lists are asked for when they are asked for, from all upstreams at once: they change without notice, and a client of
 the direct endpoint shall see what it would see without us. An upstream that does not answer is left out of a list; a
-request that names something of it fails with its error. Prompts go by ``<prefix><name>`` like tools; URIs are the
-upstream's own, since a client may build them from templates, so the owner of a URI is looked up.
+request that names something of it fails with its error.
+
+Prompts go by ``<prefix><name>`` like tools. URIs are the upstream's own, since a client may build them from templates,
+so the owner of a URI is looked up. What two upstreams offer under one name or URI stays with the first of them; that
+of the other is shown as ``<upstream>__<name>``, or as ``codemode-gateway://<upstream>/<its own URI or template>``.
+Requests may use these longer forms for everything, also where nothing collides.
 """
 
 from __future__ import annotations
@@ -33,11 +37,18 @@ CAPABILITY: Mapping[str, str] = {
     "resources/templates/list": "resources",
     "prompts/list": "prompts",
 }
+_MEMBER: Mapping[str, str] = {
+    "resources/list": "uri",
+    "resources/templates/list": "uriTemplate",
+    "prompts/list": "name",
+}
+"""List method → the member of an entry that names it."""
+SCHEME = "codemode-gateway://"
 MAX_PAGES = 200
 MAX_ENTRIES = 10_000
-_NO_METHOD = -32601
 
 Entry = dict[str, Any]
+_VARIABLE = re.compile(r"\{[^{}]{0,200}\}")
 _page = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -58,6 +69,21 @@ class Source:
     era: str = "modern"
 
 
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A resource, or a template, and whose it is.
+
+    Attributes:
+        source: the upstream.
+        uri: its own URI.
+        prefix: what the client put before it; "" when it used the upstream's own.
+    """
+
+    source: Source
+    uri: str
+    prefix: str = ""
+
+
 class Features:
     """The federated lists of one request.
 
@@ -71,48 +97,72 @@ class Features:
         self._ask = ask
 
     async def entries(self, method: str) -> list[Entry]:
-        """The entries of one kind of all upstreams, in the order of the sources; prompts under the names shown here."""
-        able = [source for source in self._sources if CAPABILITY[method] in source.capabilities]
-        lists = await asyncio.gather(*(self._all_pages(source, method) for source in able))
+        """The entries of one kind of all upstreams, in the order of the sources, each under the name shown here."""
         shown: dict[str, Entry] = {}
-        for source, entries in zip(able, lists, strict=True):
-            for entry in entries:
-                key = _key(method, entry)
-                if method == "prompts/list":
-                    key = source.prefix + key
-                    entry = {**entry, "name": key}
-                # the first upstream keeps a name or URI that two offer: a request for it goes there too
-                shown.setdefault(key, entry)
-        return list(shown.values())
+        taken: set[str] = set()
+        beaten: list[tuple[Source, str, Entry]] = []
+        for source, entries in await self._lists(method):
+            for own, entry in entries.items():
+                name = source.prefix + own if method == "prompts/list" else own
+                means = _VARIABLE.sub("{}", name) if method == "resources/templates/list" else name
+                if means in taken or name.startswith(SCHEME):
+                    beaten.append((source, own, entry))
+                else:
+                    taken.add(means)
+                    shown[name] = entry
+        # only now, so that no longer form takes the name that something has by itself
+        for source, own, entry in beaten:
+            shown.setdefault(f"{source.name}__{own}" if method == "prompts/list" else _long(source) + own, entry)
+        return [{**entry, _MEMBER[method]: name} for name, entry in shown.items()]
 
     async def prompt_owner(self, shown: str) -> tuple[Source, str]:
         """The upstream of a prompt, and its own name there. Raises Refused."""
-        able = [source for source in self._sources if "prompts" in source.capabilities]
-        fitting = [(source, shown[len(source.prefix) :]) for source in able if shown.startswith(source.prefix)]
-        for source, name in fitting:
-            if any(_key("prompts/list", entry) == name for entry in await self._all_pages(source, "prompts/list")):
-                return source, name
+        able = self._able("prompts")
+        usual = [(source, source.prefix) for source in able]
+        longer = [(source, f"{source.name}__") for source in able if source.prefix != f"{source.name}__"]
+        for source, prefix in usual + longer:
+            own = shown.removeprefix(prefix)
+            if shown.startswith(prefix) and own in await self._all_pages(source, "prompts/list"):
+                return source, own
         raise Refused("invalid_params", f"Unknown prompt: {shown[:128]}")
 
-    async def resource_owner(self, uri: str) -> Source:
-        """The upstream that serves a URI: the one that lists it, else one with a template for it, else the only one.
+    async def resource_owner(self, uri: str) -> Owned:
+        """Whose a URI is, or a template: that upstream's that lists it, else whose template fits best, else the only
+        one's.
 
         Raises:
-            Refused: none does (2026-07-28: resource not found is -32602).
+            Refused: none serves it (2026-07-28: resource not found is -32602).
         """
-        able = [source for source in self._sources if "resources" in source.capabilities]
+        able = self._able("resources")
+        for source in able:
+            if uri.startswith(_long(source)):
+                return Owned(source, uri.removeprefix(_long(source)), _long(source))
         if len(able) == 1:
-            return able[0]
-        for method, fits in (("resources/list", _is), ("resources/templates/list", _matches)):
-            lists = await asyncio.gather(*(self._all_pages(source, method) for source in able))
-            for source, entries in zip(able, lists, strict=True):
-                if any(fits(_key(method, entry), uri) for entry in entries):
-                    return source
+            return Owned(able[0], uri)
+        for source, entries in await self._lists("resources/list"):
+            if uri in entries:
+                return Owned(source, uri)
+        fitting = [
+            (template == uri, len(_VARIABLE.sub("", template)), source)
+            for source, entries in await self._lists("resources/templates/list")
+            for template in entries
+            if template == uri or _matches(template, uri)
+        ]
+        if fitting:
+            return Owned(max(fitting, key=lambda found: found[:2])[2], uri)
         raise Refused("invalid_params", f"Resource not found: {uri[:256]}", data={"uri": uri[:256]})
 
-    async def _all_pages(self, source: Source, method: str) -> list[Entry]:
-        """All usable entries; none when the upstream fails, since one must not spoil the list of the others."""
-        found: list[Entry] = []
+    def _able(self, capability: str) -> list[Source]:
+        return [source for source in self._sources if capability in source.capabilities]
+
+    async def _lists(self, method: str) -> list[tuple[Source, dict[str, Entry]]]:
+        able = self._able(CAPABILITY[method])
+        lists = await asyncio.gather(*(self._all_pages(source, method) for source in able))
+        return list(zip(able, lists, strict=True))
+
+    async def _all_pages(self, source: Source, method: str) -> dict[str, Entry]:
+        """Own name or URI → entry; empty when the upstream fails, since one must not spoil the list of the others."""
+        found: dict[str, Entry] = {}
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(MAX_PAGES):
@@ -122,23 +172,20 @@ class Features:
             except (GatewayError, msgspec.DecodeError, RecursionError):
                 break
             entries = page.get(KINDS[method])
-            found += [entry for entry in entries or () if isinstance(entry, dict) and _key(method, entry)]
+            for entry in entries if isinstance(entries, list) else ():
+                own = entry.get(_MEMBER[method]) if isinstance(entry, dict) else None
+                if isinstance(own, str) and own and len(found) < MAX_ENTRIES:
+                    found.setdefault(own, entry)
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or cursor in seen or len(found) >= MAX_ENTRIES:
                 break
             seen.add(cursor)
-        return found[:MAX_ENTRIES]
+        return found
 
 
-def _key(method: str, entry: Entry) -> str:
-    """What an entry is named by; "" when it has no name."""
-    member = {"resources/list": "uri", "resources/templates/list": "uriTemplate", "prompts/list": "name"}[method]
-    key = entry.get(member)
-    return key if isinstance(key, str) else ""
-
-
-def _is(listed: str, uri: str) -> bool:
-    return listed == uri
+def _long(source: Source) -> str:
+    """What makes a URI of an upstream unambiguous, put before it."""
+    return f"{SCHEME}{source.name}/"
 
 
 def _matches(template: str, uri: str) -> bool:
@@ -146,7 +193,7 @@ def _matches(template: str, uri: str) -> bool:
 
     Linear: literals are searched for one after another, no expression of an upstream is run.
     """
-    literals = re.split(r"\{[^{}]{0,200}\}", template[:2_000])
+    literals = _VARIABLE.split(template[:2_000])
     first, rest = literals[0], literals[1:]
     if not rest:
         return template == uri

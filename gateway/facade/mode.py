@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from gateway.facade.base import NO_RETRY, Caller, Facade, Retry
-from gateway.facade.changes import Subscription, Wanted
+from gateway.facade.changes import Subscription
 
 
 class ModeFacade:
@@ -49,5 +49,7 @@ class ModeFacade:
     def announces(self, caller: Caller) -> frozenset[str]:
         return self._facade(caller).announces(caller)
 
-    def subscribed(self, caller: Caller, wanted: Wanted) -> AbstractContextManager[Subscription]:
-        return self._facade(caller).subscribed(caller, wanted)
+    def subscribed(
+        self, caller: Caller, methods: frozenset[str], uris: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[Subscription]:
+        return self._facade(caller).subscribed(caller, methods, uris)

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.errors import ErrorClass, GatewayError
-from gateway.facade.base import Caller, Client, ClientRefused, Refused, Retry
+from gateway.facade.base import LOG_LEVELS, Caller, Client, ClientRefused, Refused, Retry
 from gateway.facade.seals import Broken, Seals
 from gateway.upstreams.base import RpcFailed
 
@@ -32,31 +32,42 @@ STATE_S = 900.0
 ASKS_FOR = {"sampling/createMessage": "sampling", "elicitation/create": "elicitation", "roots/list": "roots"}
 """Request of a server → the client capability it needs."""
 PROGRESS = "notifications/progress"
+LOG = "notifications/message"
 
-_progress = msgspec.json.Decoder(dict[str, Any])
-_required = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_requests = msgspec.json.Decoder(dict[str, dict[str, Any]])
+_object = msgspec.json.Decoder(dict[str, Any])
 
 
 class Relay:
-    """The client of one request as an upstream's connector sees it (:class:`gateway.upstreams.base.Beside`)."""
+    """The client of one request as an upstream's connector sees it (:class:`gateway.upstreams.base.Beside`).
 
-    def __init__(self, client: Client) -> None:
+    Args:
+        client: the client.
+        log_level: the least level of log messages that it wants; None: none.
+    """
+
+    def __init__(self, client: Client, log_level: str | None) -> None:
         self._client = client
         self.capabilities = client.capabilities
-        self.log_level = client.log_level
+        self.log_level = log_level
         self.wants_progress = client.wants_progress
 
     async def notified(self, method: str, params: bytes) -> None:
-        """Progress goes on under the client's own token, everything else as it is."""
-        if method != PROGRESS:
-            if self._client.log_level is not None:
-                await self._client.notify(method, params)
-            return
+        """Progress goes on under the client's own token, log messages if it wants them, everything else as it is."""
         try:
-            report = _progress.decode(params)
-        except msgspec.DecodeError:
+            if method == PROGRESS:
+                await self._progressed(_object.decode(params))
+            elif method != LOG or self._wants(_object.decode(params)):
+                await self._client.notify(method, params)
+        except (msgspec.DecodeError, RecursionError):
             return
+
+    def _wants(self, message: Mapping[str, Any]) -> bool:
+        """A legacy upstream has one level for everybody, and some ignore it. An unknown level counts as the highest."""
+        level = message.get("level")
+        rank = LOG_LEVELS.index(level) if level in LOG_LEVELS else len(LOG_LEVELS)
+        return self.log_level is not None and rank >= LOG_LEVELS.index(self.log_level)
+
+    async def _progressed(self, report: Mapping[str, Any]) -> None:
         done, total, message = report.get("progress"), report.get("total"), report.get("message")
         if isinstance(done, (int, float)):
             await self._client.progress(
@@ -122,39 +133,37 @@ class Rounds:
             raw = wants(answer)
             if raw is None:
                 return answer
+            wanted = _decoded(_wanted, raw)
+            for request in wanted.requests.values():
+                if ASKS_FOR.get(request.method) not in client.capabilities:
+                    raise GatewayError(
+                        ErrorClass.TOOL_ERROR,
+                        f"the tool wants input ({request.method[:64]}) that this client did not declare it can give",
+                    )
             if client.retries:
-                return self._passed_on(raw)
-            extra = await self._answers(client, raw)
+                return self._passed_on(raw, wanted)
+            extra = await self._answers(client, wanted)
         raise GatewayError(ErrorClass.TOOL_ERROR, f"the upstream asked for input more than {MAX_ROUNDS} times")
 
-    def _passed_on(self, raw: bytes) -> Asked:
-        result: dict[str, Any] = _required.decode(raw)
-        if "requestState" in result:
-            state = msgspec.json.decode(result["requestState"], type=str)
-            result["requestState"] = self._seals.seal(self._purpose, self._owner, state.encode(), STATE_S)
+    def _passed_on(self, raw: bytes, wanted: _Wanted) -> Asked:
+        result: dict[str, Any] = _members(raw)
+        if wanted.state is not None:
+            result["requestState"] = self._seals.seal(self._purpose, self._owner, wanted.state.encode(), STATE_S)
         return Asked(result)
 
-    async def _answers(self, client: Client, raw: bytes) -> dict[str, Any]:
+    async def _answers(self, client: Client, wanted: _Wanted) -> dict[str, Any]:
         """Ask a client of the older era for everything, one request after another."""
-        result = _required.decode(raw)
-        requests = _requests.decode(result["inputRequests"]) if "inputRequests" in result else {}
         responses: dict[str, Any] = {}
-        for key, request in requests.items():
-            method = str(request.get("method"))
-            if not client.can_be_asked or ASKS_FOR.get(method) not in client.capabilities:
-                raise GatewayError(
-                    ErrorClass.TOOL_ERROR,
-                    f"the tool wants input ({method[:64]}) that this client did not declare it can give",
-                )
+        for key, request in wanted.requests.items():
             try:
-                responses[key] = msgspec.Raw(await client.ask(method, msgspec.json.encode(request.get("params", {}))))
+                responses[key] = msgspec.Raw(await client.ask(request.method, bytes(request.params)))
             except ClientRefused as refused:
                 raise GatewayError(
-                    ErrorClass.TOOL_ERROR, f"the client refused {method[:64]}: {refused.message}"
+                    ErrorClass.TOOL_ERROR, f"the client refused {request.method}: {refused.message}"
                 ) from None
         extra: dict[str, Any] = {"inputResponses": responses}
-        if "requestState" in result:
-            extra["requestState"] = result["requestState"]
+        if wanted.state is not None:
+            extra["requestState"] = wanted.state
         return extra
 
 
@@ -174,8 +183,39 @@ def subject_of(method: str, name: str, arguments: bytes) -> str:
 
 
 def input_wanted(raw: bytes) -> bytes | None:
-    """The result itself when it asks for input, else None."""
-    if b"input_required" not in raw:
-        return None
-    kind = _required.decode(raw).get("resultType")
-    return raw if kind is not None and bytes(kind) == b'"input_required"' else None
+    """The result itself when it asks for input, else None.
+
+    Raises:
+        GatewayError: it is no result.
+    """
+    return raw if b"input_required" in raw and _decoded(_kind, raw).type == "input_required" else None
+
+
+class _Kind(msgspec.Struct):
+    type: Any = msgspec.field(name="resultType", default=None)
+
+
+class _Request(msgspec.Struct):
+    method: str
+    params: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class _Wanted(msgspec.Struct):
+    """An ``input_required`` result: what is asked for, and the state that the upstream wants back."""
+
+    requests: dict[str, _Request] = msgspec.field(name="inputRequests", default_factory=dict)
+    state: str | None = msgspec.field(name="requestState", default=None)
+
+
+_kind = msgspec.json.Decoder(_Kind)
+_wanted = msgspec.json.Decoder(_Wanted)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], raw: bytes) -> T:
+    try:
+        return decoder.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        raise GatewayError(
+            ErrorClass.UPSTREAM_UNAVAILABLE, "the upstream's answer was malformed: it is no result that can be read"
+        ) from None

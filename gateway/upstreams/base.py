@@ -6,7 +6,7 @@ It does not restart itself; the supervisor (:mod:`gateway.upstreams.supervisor`)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -225,6 +225,19 @@ class Connector(Protocol):
         Raises:
             RpcFailed, UpstreamFailed, UpstreamTimedOut; InputRequired: a legacy server has asked for input, and there
             was nobody beside. When the caller is cancelled the upstream is told to stop.
+        """
+        ...
+
+    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
+        """Be told when these resources change; they take the place of those that were followed before.
+
+        Must not run twice at once. Returns when the server has taken note, as far as that can be known.
+
+        Returns:
+            why it refused, for those that it refused; only servers of the legacy era do.
+
+        Raises:
+            UpstreamFailed, UpstreamTimedOut
         """
         ...
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import GatewayError
-from gateway.upstreams import rpc
+from gateway.upstreams import era, rpc
 from gateway.upstreams.base import Beside, Era, RpcFailed, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.beside import ANNOUNCEMENTS, ASKS_FOR_INPUT, MAY_ASK, Talk, for_the_caller
 from gateway.upstreams.results import input_required
@@ -103,6 +103,9 @@ class Dialogue:
         # request id → who waits for its answer; set by _expect, taken away by _take_waiter
         self._waiting: dict[int, Waiting] = {}
         self._last_id = 0
+        self._followed: set[str] = set()  # resources that a legacy server was asked to tell of; by follow() only
+        self._updates: int | None = None  # the request of the modern stream that tells of them; by follow() only
+        self._acknowledged: asyncio.Future[None] | None = None  # that the server has read it; by follow() only
         self._logs_json = False  # it sends JSON that is no JSON-RPC now and then
         self._suspected: int | None = None  # the request that such a message may have been meant for
 
@@ -154,6 +157,27 @@ class Dialogue:
         answer = self._expect(waiting)
         self._send(rpc.request(waiting.id, method, params), waiting)
         return answer
+
+    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
+        """See :class:`gateway.upstreams.base.Connector`. What a legacy server goes on telling besides is nobody's."""
+        refused: dict[str, RpcFailed] = {}
+        if self.era == "legacy":
+            for uri in set(uris) - self._followed:
+                try:
+                    self.result(await self.request("resources/subscribe", {"uri": uri}, timeout_s))
+                    self._followed.add(uri)
+                except RpcFailed as refusal:
+                    refused[uri] = refusal
+            return refused
+        last, self._updates = self._updates, self.next_id()
+        acknowledged = self._acknowledged = asyncio.get_running_loop().create_future()
+        # its answer comes when the stream ends, and nobody waits for that
+        listen = rpc.modern_params(era.listen_params((), uris))
+        self._send(rpc.request(self._updates, "subscriptions/listen", listen), None)
+        await asyncio.wait({acknowledged, self.closed}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if last is not None:
+            self._send(rpc.cancelled(last), None)
+        return refused
 
     def next_id(self) -> int:
         self._last_id += 1
@@ -210,10 +234,17 @@ class Dialogue:
             for waiting in self._waiting.values():
                 if waiting.talk is not None:
                     waiting.talk.take(news, self._reply)  # each knows its own
+        elif news.method == rpc.ACKNOWLEDGED:
+            awaited = self._acknowledged
+            if awaited is not None and not awaited.done() and self._is_of_updates(news):
+                awaited.set_result(None)
         elif not news.method.startswith(_OF_OUR_SUBSCRIPTION):
             only = self._only()
             if only is not None and only.talk is not None:
                 only.talk.take(news, self._reply)
+
+    def _is_of_updates(self, news: rpc.Notification) -> bool:
+        return self._updates is not None and rpc.same_id(rpc.subscription_of(news.params), self._updates)
 
     def _asked(self, request: rpc.Request) -> None:
         only = self._only()

@@ -8,7 +8,7 @@ era: refusals, 5xx, 401, 403, 429 give no verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -138,9 +138,10 @@ def announced_lists(info: ServerInfo) -> tuple[str, ...]:
     return tuple(kind for kind in ("tools", "prompts", "resources") if _claims(info, kind, "listChanged"))
 
 
-def listen_params(lists: tuple[str, ...]) -> dict[str, Any]:
-    """Parameters of ``subscriptions/listen`` for these lists."""
-    return {"notifications": {f"{kind}ListChanged": True for kind in lists}}
+def listen_params(lists: Collection[str], uris: Collection[str] = ()) -> dict[str, Any]:
+    """Parameters of ``subscriptions/listen`` for changes of these lists, and updates of these resources."""
+    wanted: dict[str, Any] = {f"{kind}ListChanged": True for kind in lists}
+    return {"notifications": {**wanted, **({"resourceSubscriptions": list(uris)} if uris else {})}}
 
 
 def announces_updates(info: ServerInfo) -> bool:

@@ -17,18 +17,29 @@ Not done: HTTP proxies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from gateway.config.model import HttpUpstream
 from gateway.errors import GatewayError
 from gateway.upstreams import era, rpc
-from gateway.upstreams.base import MODERN_VERSION, Beside, Era, ServerInfo, Stage, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.base import (
+    MODERN_VERSION,
+    Beside,
+    Era,
+    RpcFailed,
+    ServerInfo,
+    Stage,
+    UpstreamFailed,
+    UpstreamTimedOut,
+)
 from gateway.upstreams.beside import ANNOUNCEMENTS, ASKS_FOR_INPUT, MAY_ASK, Talk, for_the_caller
 from gateway.upstreams.errands import Errands, send_off
 from gateway.upstreams.httphead import BadTarget, Session, Target, modern_headers, parse_target, request_head
-from gateway.upstreams.httplisten import hold
+from gateway.upstreams.httplisten import Held, hold
 from gateway.upstreams.httpreply import Hear, Reply, ReplyReader, media_type
 from gateway.upstreams.httpwire import Answer, Pool, WireFailed
 from gateway.upstreams.legacy_sse import OldTransport, begins_with_endpoint
@@ -88,6 +99,8 @@ class HttpConnector:
         self._unusable: UpstreamFailed | None = None  # why the connector will end when nothing is in flight any more
         self._closed: asyncio.Future[UpstreamFailed] = asyncio.get_running_loop().create_future()
         self._watch: asyncio.Task[None] | None = None
+        self._followed: set[str] = set()  # legacy only: resources that the session tells of; changed by follow()
+        self._updates = Held(f"upstream {name}: updates of resources")  # modern only; replaced by follow()
         self._errands = Errands(name)
 
     # -------------------------------------------------------------- Connector
@@ -128,6 +141,20 @@ class HttpConnector:
             self._end_if_unusable()
         return self._reader.result(reply, method)
 
+    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
+        """See :class:`gateway.upstreams.base.Connector`. What a legacy server goes on telling besides is nobody's."""
+        refused: dict[str, RpcFailed] = {}
+        if self._era == "legacy":
+            for uri in set(uris) - self._followed:
+                try:
+                    await self.request("resources/subscribe", {"uri": uri}, timeout_s)
+                    self._followed.add(uri)
+                except RpcFailed as refusal:
+                    refused[uri] = refusal
+        else:
+            await self._follow_anew(tuple(uris), timeout_s)
+        return refused
+
     def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
         """See :class:`gateway.upstreams.base.Connector`. Which arguments become headers is a matter of this era."""
         return self._param_headers.plan(tools if self._era == "modern" else ())
@@ -145,6 +172,7 @@ class HttpConnector:
         """See :class:`gateway.upstreams.base.Connector`. Takes some seconds at the very most."""
         if not self._closed.done():
             self._closed.set_result(UpstreamFailed(self._name, "closed", "the gateway closed the connection"))
+        await self._updates.close()
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait({self._watch})
@@ -234,6 +262,11 @@ class HttpConnector:
             except UpstreamFailed as failure:
                 self._unusable = failure
                 raise
+            if (renewed := self._session) is None:
+                return
+            for uri in self._followed:
+                self._last_id += 1
+                self._send_beside(renewed, rpc.request(self._last_id, "resources/subscribe", {"uri": uri}))
 
     # --------------------------------------------------------------- exchanges
 
@@ -404,27 +437,45 @@ class HttpConnector:
             for kind in era.announced_lists(self._info):
                 self._announced(rpc.Notification(f"notifications/{kind}/list_changed"))
 
-        def ended() -> bool:
-            self._end_if_unusable()
-            return self._closed.done()
-
         # 404 to GET: the session is gone, and a call will renew it
         again_after = frozenset({404} if self._era == "legacy" else ())
         await hold(
-            self._open_announcements,
+            partial(self._open_stream, era.announced_lists(self._info)),
             self._reader,
             self._hear_announcement,
             missed=missed,
-            ended=ended,
+            ended=self._has_ended,
             again_after=again_after,
         )
 
-    async def _open_announcements(self) -> tuple[Answer, int] | None:
+    async def _follow_anew(self, uris: Collection[str], timeout_s: float) -> None:
+        """A stream of updates in place of the one that there was."""
+
+        def missed() -> None:
+            for uri in uris:
+                self._announced(rpc.Notification("notifications/resources/updated", msgspec.json.encode({"uri": uri})))
+
+        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def hear(message: rpc.Request | rpc.Notification) -> None:
+            if message.method == rpc.ACKNOWLEDGED and not acknowledged.done():
+                acknowledged.set_result(None)
+            self._hear_announcement(message)
+
+        opening = partial(self._open_stream, (), uris)
+        holding = hold(opening, self._reader, hear, missed=missed, ended=self._has_ended)
+        await self._updates.replace(holding, acknowledged, timeout_s)
+
+    def _has_ended(self) -> bool:
+        self._end_if_unusable()
+        return self._closed.done()
+
+    async def _open_stream(self, lists: Collection[str], uris: Collection[str] = ()) -> tuple[Answer, int] | None:
         self._last_id += 1
         message_id = self._last_id
         if self._era == "modern":
             method = "subscriptions/listen"
-            params = rpc.modern_params(era.listen_params(era.announced_lists(self._info)))
+            params = rpc.modern_params(era.listen_params(lists, uris))
             body = rpc.request(message_id, method, params)
             head = request_head(self._target, "POST", self._headers(method, params), len(body))
         elif self._session is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from gateway.upstreams.base import UpstreamFailed
 from gateway.upstreams.httpreply import Hear, ReplyReader, media_type
@@ -77,3 +78,39 @@ async def _one(
 
 def _nothing() -> None:
     """The first stream has missed nothing."""
+
+
+class Held:
+    """A stream that is held in the background until another takes its place.
+
+    Args:
+        name: of the task.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._task: asyncio.Task[None] | None = None  # changed by replace() only, which must not run twice at once
+
+    async def replace(
+        self, holding: Coroutine[Any, Any, None], acknowledged: asyncio.Future[None], timeout_s: float
+    ) -> None:
+        """Hold another one. The last one ends when it is acknowledged, or has ended, or after ``timeout_s`` seconds.
+
+        Args:
+            holding: :func:`hold`.
+            acknowledged: done when the server has said what it will tell.
+        """
+        last = self._task
+        self._task = asyncio.create_task(holding, name=self._name)
+        try:
+            await asyncio.wait({acknowledged, self._task}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if last is not None:
+                last.cancel()
+                await asyncio.wait({last})
+
+    async def close(self) -> None:
+        """End it."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})

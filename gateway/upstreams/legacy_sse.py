@@ -8,7 +8,7 @@ is the connection: when it ends, everything in flight has failed and the connect
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin
@@ -16,7 +16,15 @@ from urllib.parse import urljoin
 from gateway.config.model import HttpUpstream
 from gateway.errors import GatewayError
 from gateway.upstreams import era, rpc
-from gateway.upstreams.base import MAX_MESSAGE_BYTES, Beside, ServerInfo, Stage, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.base import (
+    MAX_MESSAGE_BYTES,
+    Beside,
+    RpcFailed,
+    ServerInfo,
+    Stage,
+    UpstreamFailed,
+    UpstreamTimedOut,
+)
 from gateway.upstreams.dialogue import Dialogue, Waiting
 from gateway.upstreams.errands import Errands, send_off
 from gateway.upstreams.httphead import BadTarget, Target, parse_target, request_head
@@ -120,6 +128,10 @@ class LegacySseConnector:
     ) -> bytes:
         """See :class:`gateway.upstreams.base.Connector`."""
         return self._dialogue.result(await self._dialogue.request(method, params, timeout_s, beside))
+
+    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
+        """See :class:`gateway.upstreams.base.Connector`."""
+        return await self._dialogue.follow(uris, timeout_s)
 
     def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
         """See :class:`gateway.upstreams.base.Connector`. Here every tool can be called."""

@@ -20,6 +20,7 @@ METHOD_NOT_FOUND = -32601
 LIST_CHANGED = "notifications/tools/list_changed"
 PROGRESS = "notifications/progress"
 CANCELLED = "notifications/cancelled"
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 CLIENT_INFO = {"name": "codemode-gateway", "version": __version__}
 
 _META_VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -101,6 +102,14 @@ class _ErrorObject(msgspec.Struct):
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
+class _Tag(msgspec.Struct):
+    subscription: int | str | None = msgspec.field(default=None, name="io.modelcontextprotocol/subscriptionId")
+
+
+class _Tagged(msgspec.Struct):
+    meta: _Tag = msgspec.field(name="_meta", default_factory=_Tag)
+
+
 _envelope = msgspec.json.Decoder(_Envelope)
 _error_object = msgspec.json.Decoder(_ErrorObject)
 
@@ -135,6 +144,15 @@ def classify(message: bytes) -> Incoming:
     if envelope.result is not msgspec.UNSET:
         return Response(identity, result=bytes(envelope.result))
     return Garbage("it is neither request nor response", identity, True)
+
+
+def subscription_of(params: bytes) -> MessageId | None:
+    """The id of the ``subscriptions/listen`` request to which a notification of the modern era belongs."""
+    try:
+        meta = msgspec.json.decode(params, type=_Tagged).meta
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return meta.subscription
 
 
 def same_id(got: MessageId | None, asked: int) -> bool:

@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gateway.config.model import StdioUpstream
 from gateway.upstreams import era, rpc
-from gateway.upstreams.base import MODERN_VERSION, Beside, Era, ServerInfo, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.base import (
+    MODERN_VERSION,
+    Beside,
+    Era,
+    RpcFailed,
+    ServerInfo,
+    UpstreamFailed,
+    UpstreamTimedOut,
+)
 from gateway.upstreams.child import Child
 from gateway.upstreams.dialogue import Dialogue, Noise, Waiting
 from gateway.upstreams.environment import CommandNotFound, child_environment, find_command, secrets_of
@@ -113,6 +121,10 @@ class StdioConnector:
         if response.error is not None and era.doubts_era(self._dialogue.era, method, response) == "yes":
             raise self._lose("handshake", "it no longer speaks the protocol version it began with")
         return self._dialogue.result(response)
+
+    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
+        """See :class:`gateway.upstreams.base.Connector`."""
+        return await self._dialogue.follow(uris, timeout_s)
 
     def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
         """See :class:`gateway.upstreams.base.Connector`. Here every tool can be called."""

@@ -116,3 +116,4 @@ def test_status_of_errors() -> None:
     assert error_status("modern", INVALID_PARAMS) == 400
     assert error_status("modern", INTERNAL_ERROR) == 200
     assert error_status("legacy", METHOD_NOT_FOUND) == 200
+    assert error_status("legacy", HEADER_MISMATCH) == 400

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.edge.http import Authorities, Headers, HttpRefused, read_body
+from gateway.edge.http import Authorities, Headers, HttpRefused, check_media, read_body
 
 LOOPBACK = Authorities.of("127.0.0.1", 8080, None)
 PUBLIC = Authorities.of("0.0.0.0", 8080, "https://gw.example.com", ["https://app.example.com"])
@@ -68,6 +68,34 @@ def test_origins() -> None:
     assert status(PUBLIC, public, ("origin", "http://app.example.com")) == 403
 
 
+def media(*headers: tuple[bytes, bytes]) -> int:
+    try:
+        check_media(Headers(headers))
+    except HttpRefused as refused:
+        return refused.status
+    return 200
+
+
+@pytest.mark.case("HTTP-11")
+def test_media_types() -> None:
+    kind = (b"content-type", b"application/json")
+    for plain in (b"application/json", b"application/json; charset=utf-8", b'APPLICATION/JSON;charset="UTF-8"'):
+        assert media((b"content-type", plain)) == 200
+    for other in (
+        b"application/jsonx",
+        b"application/json; charset=utf-16",
+        b"application/json; q=1",
+        b"text/plain",
+        b"",
+    ):
+        assert media((b"content-type", other)) == 415
+    assert media() == media(kind, kind) == 415
+    assert media(kind, (b"content-encoding", b"identity")) == 200
+    assert media(kind, (b"content-encoding", b"gzip")) == 415
+    assert media(kind, (b"accept", b"text/html")) == 406
+    assert media(kind, (b"accept", b"text/html, application/*;q=0.1")) == 200
+
+
 def body_of(*chunks: bytes, gone: bool = False) -> Any:
     messages: list[dict[str, Any]] = [
         {"type": "http.request", "body": chunk, "more_body": gone or number < len(chunks) - 1}
@@ -94,6 +122,13 @@ async def test_a_body_at_the_limit_passes_and_one_byte_more_does_not() -> None:
         with pytest.raises(HttpRefused) as refused:
             await read_body(body_of(*chunks), 10)
         assert refused.value.status == 413
+
+
+async def test_a_body_that_is_declared_too_large_is_not_read() -> None:
+    with pytest.raises(HttpRefused) as refused:
+        await read_body(body_of(), 10, "11")
+    assert refused.value.status == 413
+    assert await read_body(body_of(b"ab"), 10, "2") == b"ab"
 
 
 async def test_an_endless_body_is_given_up_at_the_limit() -> None:

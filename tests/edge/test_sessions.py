@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.edge.sessions import LIFETIME_S, SessionIds
@@ -44,6 +46,7 @@ def test_a_changed_character_is_noticed() -> None:
 
 
 def test_it_says_what_its_client_can_be_asked_for() -> None:
-    for capabilities in ({}, {"sampling": {}}, {"elicitation": {"form": {}}, "roots": {}}):
+    declared: list[dict[str, Any]] = [{}, {"sampling": {}}, {"elicitation": {"form": {}}, "roots": {}}]
+    for capabilities in declared:
         session = IDS.mint("acme", "key1", {**capabilities, "experimental": {}})
         assert IDS.open(session, "acme", "key1") == {name: {} for name in capabilities}

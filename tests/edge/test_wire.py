@@ -16,8 +16,8 @@ from gateway.edge.wire import (
     WireError,
     error_bytes,
     parse_call,
-    parse_params,
     parse_message,
+    parse_params,
     result_bytes,
 )
 
@@ -34,6 +34,12 @@ def test_a_notification_has_no_id() -> None:
     request = parse_message(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
     assert isinstance(request, Request)
     assert request.id is None
+
+
+def test_numbers_stay_as_they_were_written() -> None:
+    request = parse_message(b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"n":12345678901234567890123,"x":1.10}}')
+    assert isinstance(request, Request)
+    assert request.params == b'{"n":12345678901234567890123,"x":1.10}'
 
 
 def test_zero_is_an_id() -> None:
@@ -67,6 +73,11 @@ def test_zero_is_an_id() -> None:
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":null}', INVALID_REQUEST),
         (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":7}}', INVALID_PARAMS),
         (json.dumps({"jsonrpc": "2.0", "id": "x" * 257, "method": "m"}).encode(), INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":18446744073709551616,"method":"m"}', INVALID_REQUEST),
+        (rb'{"jsonrpc":"2.0","id":"a\u0000","method":"m"}', INVALID_REQUEST),
+        (b'{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}', PARSE_ERROR),
+        (b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"name":"a","name":"b"}}', PARSE_ERROR),
+        (rb'{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":"\ud800"}}', PARSE_ERROR),
     ],
 )
 def test_what_is_no_single_request_is_refused(body: bytes, code: int) -> None:

@@ -12,6 +12,7 @@ many of these faults, or repair them on the way.
 ``recording``       what has happened: counters, the plan of faults for a request, the request log, ``GET /state``
 ``catalogue``       which tools are listed, in which pages, and how the list changes
 ``tools``           what a tool does
+``library``         what else is offered: resources, a prompt, completion
 ``results``         how its outcome is written, truly or not
 ``era``             which era a request belongs to, and the checks a correct server makes
 ``server``          from a request to the messages that answer it; announcements to clients

@@ -30,9 +30,11 @@ class Stream:
         kind: ``process`` (legacy stdio), ``get`` (legacy HTTP), ``call`` (while one runs), ``listen`` (modern), or
             ``quiet`` (a listener who asked for nothing).
         subscription: JSON text of the id of the ``subscriptions/listen`` request.
+        uris: the resources whose updates it wants to hear of.
     """
 
     kind: str
     channel: Channel
     legacy: bool
     subscription: str | None = None
+    uris: frozenset[str] = frozenset()

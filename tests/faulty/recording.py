@@ -81,6 +81,7 @@ class Record:
     replies: deque[Any] = field(default_factory=lambda: deque(maxlen=1000))
     stored: dict[str, Any] = field(default_factory=dict)
     puts: list[tuple[str, Any]] = field(default_factory=list)
+    subscribed: set[str] = field(default_factory=set)
     connections: int = 0
     connections_opened: int = 0
     sessions: dict[str, Session] = field(default_factory=dict)
@@ -116,6 +117,7 @@ class Record:
             "id": None if message.id is None else json.loads(message.id),
             "tool": request.tool,
             "arguments": message.params.get("arguments"),
+            "meta": dict(message.meta),
             "headers": dict(request.headers),
             "session": request.session.id if request.session else None,
         }
@@ -145,4 +147,5 @@ class Record:
             "replies": list(self.replies),
             "stored": self.stored,
             "puts": self.puts,
+            "subscribed": sorted(self.subscribed),
         }

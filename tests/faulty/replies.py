@@ -45,6 +45,7 @@ async def send_progress(request: Request, channel: Channel) -> None:
         return
     total = whole(fault.argument)
     for step in range(1, total + 1):
+        await asyncio.sleep(request.plan.switches.progress_every)
         params = {"progressToken": token, "progress": step, "total": total, "message": f"step {step} of {total}"}
         await channel.send(Message(rpc.notification("notifications/progress", params), final=False))
 

@@ -11,7 +11,7 @@ import contextlib
 import json
 from typing import Any, NoReturn
 
-from tests.faulty import era, obstacles, replies, results, rpc, tools
+from tests.faulty import era, library, obstacles, replies, results, rpc, tools
 from tests.faulty.catalogue import Catalogue, listing
 from tests.faulty.channel import Channel, Stream
 from tests.faulty.recording import Headers, Record, Request, Session
@@ -168,7 +168,10 @@ class Server:
                 return await self._call(request, channel)
             case "subscriptions/listen" if request.modern:
                 return await self._listen(request, channel)
-        raise Refusal(METHOD_NOT_FOUND, "Method not found")
+        found = None if self.switches.library is None else library.answer(self.switches.library, request, self.record)
+        if found is None:
+            raise Refusal(METHOD_NOT_FOUND, "Method not found")
+        return found if isinstance(found, Body) else listing({**found, **self._modern_members(request, cached=True)})
 
     def _initialize(self, request: Request) -> Body:
         self.record.handshakes["initialize"] += 1
@@ -180,7 +183,7 @@ class Server:
             dumps(
                 {
                     "protocolVersion": version,
-                    "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+                    "capabilities": {**self._capabilities(), "logging": {}},
                     "serverInfo": SERVER_INFO,
                     **self._instructions(),
                 }
@@ -196,11 +199,14 @@ class Server:
         return listing(
             {
                 "supportedVersions": dumps(era.claimed_modern(self.switches)),
-                "capabilities": b'{"tools":{"listChanged":true}}',
+                "capabilities": dumps(self._capabilities()),
                 **{name: dumps(text) for name, text in self._instructions().items()},
                 **self._modern_members(request, cached=True),
             }
         )
+
+    def _capabilities(self) -> dict[str, Any]:
+        return {"tools": {"listChanged": True}, **(library.CAPABILITIES if self.switches.library else {})}
 
     def _instructions(self) -> dict[str, str]:
         return {} if self.switches.instructions is None else {"instructions": self.switches.instructions}
@@ -236,6 +242,8 @@ class Server:
         if request.session is not None:
             request.session.calls += 1
         outcome = await tools.run(tool, request, self.record)
+        if tool.name == "put" and self.switches.library is not None and not outcome.is_error:
+            await self._updated(self.record.puts[-1][0])
         await replies.send_progress(request, channel)
         return results.write(outcome, request.plan, self._modern_members(request))
 
@@ -253,14 +261,18 @@ class Server:
     async def _listen(self, request: Request, channel: Channel) -> NoReturn:
         """Acknowledge, then stay until the client ends it."""
         wanted = json.loads(request.message.params.get("notifications", "{}"))
-        honoured = {"toolsListChanged": True} if wanted.get("toolsListChanged") is True else {}
+        honoured: dict[str, Any] = {"toolsListChanged": True} if wanted.get("toolsListChanged") is True else {}
+        uris = frozenset(wanted.get("resourceSubscriptions", ()) if self.switches.library else ())
+        if uris:
+            honoured["resourceSubscriptions"] = sorted(uris)
         identity = replies.identity(request)
         tag = {f"{era.META}subscriptionId": json.loads(identity)}
         acknowledged = rpc.notification(
             "notifications/subscriptions/acknowledged", {"_meta": tag, "notifications": honoured}
         )
         await channel.send(Message(acknowledged, final=False))
-        stream = Stream("listen" if honoured else "quiet", channel, legacy=False, subscription=identity)
+        kind = "listen" if "toolsListChanged" in honoured else "quiet"
+        stream = Stream(kind, channel, legacy=False, subscription=identity, uris=uris)
         self.streams.add(stream)
         try:
             await obstacles.for_ever()
@@ -291,15 +303,25 @@ class Server:
             except (ConnectionError, TimeoutError):
                 self.streams.discard(stream)
 
+    async def _updated(self, uri: str) -> None:
+        """Tell who subscribed to a resource that it has changed."""
+        for stream in list(self.streams):
+            legacy = stream.kind in ("process", "get") and uri in self.record.subscribed
+            if legacy or uri in stream.uris:
+                update = rpc.notification("notifications/resources/updated", {"uri": uri, **self._tag(stream)})
+                await stream.channel.send(Message(update, final=False))
+
+    def _tag(self, stream: Stream) -> dict[str, Any]:
+        if stream.subscription is None:
+            return {}
+        return {"_meta": {f"{era.META}subscriptionId": json.loads(stream.subscription)}}
+
     def _announcement(self, kind: str, stream: Stream) -> Body:
         if kind == "ping":
             return rpc.request(self._own_id("ping"), "ping", {})
         if kind == "log":
             return rpc.notification("notifications/message", {"level": "info", "data": "a line of the log"})
-        params = None
-        if stream.subscription is not None:
-            params = {"_meta": {f"{era.META}subscriptionId": json.loads(stream.subscription)}}
-        return rpc.notification("notifications/tools/list_changed", params)
+        return rpc.notification("notifications/tools/list_changed", self._tag(stream) or None)
 
     async def background(self) -> NoReturn:
         """Announce what ``--notify`` says, and changes of the catalogue, each at its time."""

@@ -70,6 +70,7 @@ class Switches:
     tools_file: str | None = _one(non_empty, None, "FILE", "a tools array instead of the base tools, sent as it is")
     schema: str | None = _one(non_empty, None, "FILE", "one inputSchema for all added tools, sent as it is")
     stateful: bool = _one(flag, False, "", "adds open(url) and current(), one state per session or process")
+    library: str | None = _one(non_empty, None, "NAME", "resources, a prompt and completion, signed with NAME")
     pages: int = _one(whole, 1, "P", "pages of tools/list")
     cursor: str | None = _one(
         choice("repeat", "unicode", "empty"), None, "repeat|unicode|empty", "strange cursors; three pages by default"
@@ -130,6 +131,7 @@ class Switches:
         "split-events|crlf|gzip|progress:N|no-final",
         "event streams in unusual but legal pieces; N progress events; no response at the end",
     )
+    progress_every: float = _one(seconds, 0.0, "S", "seconds before each progress event")
     # results
     result: tuple[Fault, ...] = _many(
         of_kind(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -119,6 +119,9 @@ class Pages:
         return {str(tool["name"]): "it is odd" for tool in tools if tool.get("odd")}
 
     closed = False
+
+    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
+        raise NotImplementedError
 
     async def wait_closed(self) -> UpstreamFailed:
         raise NotImplementedError
