@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,6 +60,7 @@ class Ticket:
         tenant: who pays.
         view: what it may see; the snapshot that the request began with.
         tally: where tokens of this request are counted.
+        live: whether the key that it began with still holds.
         hidden: its calls stay in a sandbox; False in direct mode, where the same texts really reach the model.
         calls: all calls so far, in the order they were asked for; written by the broker only.
     """
@@ -67,6 +68,7 @@ class Ticket:
     tenant: Tenant
     view: TenantView
     tally: Tally
+    live: Callable[[], bool]
     hidden: bool = True
     calls: list[CallTrace] = field(default_factory=list)
 
@@ -126,6 +128,7 @@ class Broker:
         started = time.perf_counter()
         asked, answer = spelling, ""
         try:
+            _still_allowed(ticket)
             tool = self._authorise(ticket.view, spelling)
             trace.tool, trace.upstream, asked = tool.identifier, tool.upstream, tool.direct_name
             if value is not None:
@@ -187,6 +190,7 @@ class Broker:
     @contextmanager
     def _beside_tools(self, ticket: Ticket, upstream: str, method: str) -> Iterator[None]:
         """What guards and observes every request that is no tool call."""
+        _still_allowed(ticket)
         if upstream not in ticket.view.whole:
             raise GatewayError(ErrorClass.CAPABILITY_DENIED, "this tenant may not use that upstream's resources")
         self._quotas.take_tool_call(ticket.tenant)
@@ -215,6 +219,12 @@ class Broker:
                 hint=("did you mean " + ", ".join(near) + "?") if near else "find tools with docs_search",
             )
         return tool
+
+
+def _still_allowed(ticket: Ticket) -> None:
+    """A revoked key ends what runs for it at the next call. Raises GatewayError(CAPABILITY_DENIED)."""
+    if not ticket.live():
+        raise GatewayError(ErrorClass.CAPABILITY_DENIED, "the API key of this request has been revoked or has expired")
 
 
 def failure_text(failed: GatewayError, name: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import heapq
 import re
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
@@ -46,11 +47,11 @@ class TenantView:
         )
         """All visible tools, by (upstream, name); also those of upstreams that are down."""
         self._names = frozenset(tool.name for tool in self.visible)
-        self._whole = frozenset(entry.name for entry in self._entries if "*" in patterns[entry.name])
+        self._whole = frozenset(entry.name for entry in self._entries if _is_whole(patterns[entry.name]))
 
     @property
     def whole(self) -> frozenset[str]:
-        """Upstreams that the tenant was given whole, with a pattern ``*``: their resources and prompts are its too."""
+        """Upstreams given whole, with ``*`` and no exclusion: their resources and prompts are the tenant's too."""
         return self._whole
 
     def __contains__(self, tool: Tool) -> bool:
@@ -121,14 +122,20 @@ class TenantView:
         """
         threes = {wanted[i : i + 3] for i in range(max(len(wanted) - 2, 1))}
         shared = ((sum(three in full for three in threes), tool, full, part) for tool, full, part in self._letters)
-        close = sorted((row for row in shared if row[0]), key=lambda row: (-row[0], len(row[2]), row[1].name))
+        close = heapq.nsmallest(
+            _COMPARED, (row for row in shared if row[0]), key=lambda row: (-row[0], len(row[2]), row[1].name)
+        )
         words = _words(spelling)
         rated = [
             (max(_ratio(wanted, full), _ratio(wanted, part), _ratio(words, _words(tool.name))), tool)
-            for _, tool, full, part in close[:_COMPARED]
+            for _, tool, full, part in close
         ]
         rated.sort(key=lambda row: (-row[0], row[1].name))
         return [tool for rating, tool in rated if rating >= _SIMILAR]
+
+
+def _is_whole(patterns: Sequence[str]) -> bool:
+    return "*" in patterns and not any(pattern.startswith("!") for pattern in patterns)
 
 
 def _allowed(tools: Sequence[Tool], patterns: Sequence[str]) -> list[Tool]:

@@ -196,6 +196,7 @@ class _Guarded(HttpToolsProtocol):
         if not self._upgrading:
             self._phase = _Phase.NONE
             self._overhead = 0
+            self._since = 0.0
             super().on_message_complete()
 
     def _read_again_without_upgrade(self, rest: bytes) -> None:

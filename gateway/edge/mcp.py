@@ -10,8 +10,11 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from gateway.edge.client import ClientEnd, Questions
@@ -75,6 +78,8 @@ CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 LIMIT_CODE = 429
 """JSON-RPC code of a limit hit outside a tool call: an own code, outside the reserved range."""
 FORBIDDEN_CODE = 403
+MAX_STREAMS = 200
+"""Streams of announcements that one tenant may have open on one path."""
 _ONE_ERA_OF: Mapping[Era, frozenset[str]] = {
     "modern": frozenset({"server/discover", "subscriptions/listen"}),
     "legacy": frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}),
@@ -114,7 +119,8 @@ class McpEndpoint:
         max_body: bytes.
         stopping: set when the gateway begins to stop: streams that only announce changes end then.
 
-    Mutable state, touched only here: ``_in_flight``, the running legacy calls by (tenant, session, request id).
+    Mutable state, touched only here: ``_in_flight``, the running legacy calls by (tenant, session, request id);
+    ``_streams``, how many streams of announcements a tenant has open.
     """
 
     def __init__(
@@ -140,6 +146,7 @@ class McpEndpoint:
         self._max_body = max_body
         self._stopping = stopping
         self._questions = Questions()
+        self._streams: Counter[str] = Counter()
         self._in_flight: dict[tuple[str, str, RequestId], asyncio.Task[Mapping[str, Any]]] = {}
         self._legacy: Mapping[str, Handler] = {
             "initialize": self._initialize,
@@ -196,6 +203,7 @@ class McpEndpoint:
             principal.scopes,
             version or ASSUMED_LEGACY,
             "" if era == "modern" else headers.get(b"mcp-session-id") or "",
+            live=partial(self._authenticator.is_live, principal.key_id),
         )
         started = time.perf_counter()
         run = _Run(request, request.id, era, headers, caller, receive, exchange)
@@ -315,8 +323,9 @@ class McpEndpoint:
                     await exchange.keep_alive()
         finally:
             gone.cancel()
-            if key is not None:
-                self._in_flight.pop(key, None)
+            # a client that uses an id twice has only the later call under it
+            if key is not None and self._in_flight.get(key) is task:
+                del self._in_flight[key]
             if not task.done():
                 # the server itself is stopping: the call must not outlive its request
                 task.cancel()
@@ -423,7 +432,8 @@ class McpEndpoint:
             await run.exchange.finish(406, error_bytes(run.id, WireError(INVALID_REQUEST, "Not Acceptable")))
             return
         params = parse_params(run.request.params)
-        ended = await listen(self._facade, run.caller, run.id, params, run.receive, run.exchange, self._stopping)
+        with self._stream_of(run.caller.tenant.name):
+            ended = await listen(self._facade, run.caller, run.id, params, run.receive, run.exchange, self._stopping)
         if ended:
             result = {"resultType": "complete", "_meta": {META_SUBSCRIPTION: run.id}}
             await run.exchange.finish(200, result_bytes(run.id, result))
@@ -438,6 +448,7 @@ class McpEndpoint:
             principal.scopes,
             headers.get(b"mcp-protocol-version") or ASSUMED_LEGACY,
             session,
+            live=partial(self._authenticator.is_live, principal.key_id),
         )
         if era_of(headers.get(b"mcp-protocol-version")) == "modern" or not self._facade.announces(caller):
             raise HttpRefused(405, "only POST is served here", ((b"allow", b"POST"),))
@@ -447,8 +458,28 @@ class McpEndpoint:
                 405, "a GET opens the event stream of a session, and nothing else", ((b"allow", b"POST"),)
             )
         self._session(caller)
-        if await watch(self._facade, caller, receive, exchange, self._stopping):
+        try:
+            with self._stream_of(caller.tenant.name):
+                ended = await watch(self._facade, caller, receive, exchange, self._stopping)
+        except GatewayError as limited:
+            raise HttpRefused(429, limited.message, ((b"retry-after", b"60"),)) from None
+        if ended:
             await exchange.finish(200, b"")
+
+    @contextmanager
+    def _stream_of(self, tenant: str) -> Iterator[None]:
+        """Open streams are the dearest thing a client can hold for nothing. Raises GatewayError(RATE_LIMITED)."""
+        if self._streams[tenant] >= MAX_STREAMS:
+            raise GatewayError(
+                ErrorClass.RATE_LIMITED, f"{MAX_STREAMS} streams of this tenant are open", retry_after_s=60
+            )
+        self._streams[tenant] += 1
+        try:
+            yield
+        finally:
+            self._streams[tenant] -= 1
+            if not self._streams[tenant]:
+                del self._streams[tenant]
 
 
 def _accepts_stream(headers: Headers) -> bool:

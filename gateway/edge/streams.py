@@ -29,6 +29,10 @@ FLAGS = {
     "resourcesListChanged": RESOURCES_CHANGED,
 }
 MAX_URIS = 1_000
+MAX_URI_CHARS = 64 * 1024
+"""All URIs of one stream together."""
+LOOK_S = 1.0
+"""How often a stream looks whether its key still holds, seconds: a revocation ends it."""
 
 
 async def listen(
@@ -43,7 +47,7 @@ async def listen(
     """``subscriptions/listen`` (2026-07-28): acknowledge the part that is honoured, then tell of it until the end.
 
     Returns:
-        whether it is we who end it, since the gateway stops; then the client is owed a result.
+        whether it is we who end it, since the gateway stops or the key holds no more; then the client is owed a result.
 
     Raises:
         WireError: -32602 for a malformed filter.
@@ -66,7 +70,7 @@ async def listen(
             honoured["resourceSubscriptions"] = [uri for uri in uris if uri in served]
         acknowledged = {**tag, "notifications": honoured}
         await exchange.say(notification_bytes("notifications/subscriptions/acknowledged", acknowledged))
-        return await _tell(subscription, tag, receive, exchange, stopping)
+        return await _tell(caller, subscription, tag, receive, exchange, stopping)
 
 
 async def watch(facade: Facade, caller: Caller, receive: Receive, exchange: Exchange, stopping: asyncio.Event) -> bool:
@@ -74,33 +78,38 @@ async def watch(facade: Facade, caller: Caller, receive: Receive, exchange: Exch
     async with facade.subscribed(caller, facade.announces(caller)) as subscription:
         await exchange.begin_stream()
         await exchange.keep_alive()
-        return await _tell(subscription, {}, receive, exchange, stopping)
+        return await _tell(caller, subscription, {}, receive, exchange, stopping)
 
 
 async def _tell(
+    caller: Caller,
     subscription: Subscription,
     tag: Mapping[str, Any],
     receive: Receive,
     exchange: Exchange,
     stopping: asyncio.Event,
 ) -> bool:
-    """Send news until the client leaves (False) or the gateway stops (True)."""
+    """Send news until the client leaves (False), or the gateway stops or the key holds no more (True)."""
+    loop = asyncio.get_running_loop()
     gone = asyncio.ensure_future(disconnected(receive))
     stop = asyncio.ensure_future(stopping.wait())
+    said = loop.time()
     news = asyncio.ensure_future(subscription.next())
     try:
         while True:
-            done, _ = await asyncio.wait({gone, stop, news}, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({gone, stop, news}, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
             if gone in done:
                 return False
-            if stop in done:
+            if stop in done or not caller.live():
                 return True
             if news in done:
                 for method, uri in news.result():
                     await exchange.say(notification_bytes(method, {**tag, "uri": uri} if uri else tag))
                 news = asyncio.ensure_future(subscription.next())
-            elif not done:
+                said = loop.time()
+            elif loop.time() - said >= KEEPALIVE_S:
                 await exchange.keep_alive()
+                said = loop.time()
     finally:
         for waiting in (gone, stop, news):
             waiting.cancel()
@@ -115,7 +124,12 @@ async def disconnected(receive: Receive) -> None:
 def _uris(asked: Any) -> list[str]:
     if asked is None:
         return []
-    if not isinstance(asked, list) or len(asked) > MAX_URIS or not all(isinstance(uri, str) for uri in asked):
+    if (
+        not isinstance(asked, list)
+        or len(asked) > MAX_URIS
+        or not all(isinstance(uri, str) for uri in asked)
+        or sum(map(len, asked)) > MAX_URI_CHARS
+    ):
         raise WireError(
             INVALID_PARAMS, f"Invalid params: resourceSubscriptions must be a list of up to {MAX_URIS} URIs"
         )

@@ -50,7 +50,7 @@ class Accounts:
     def open(self, caller: Caller, view: TenantView, *, endpoint: Endpoint, method: str, tool: str) -> Account:
         """Begin a request. ``tool`` is a metric label: docs_search, execute_code, direct or other."""
         hidden = endpoint == "code"
-        ticket = Ticket(caller.tenant, view, self.meter.tally(sandboxed=hidden), hidden)
+        ticket = Ticket(caller.tenant, view, self.meter.tally(sandboxed=hidden), caller.live, hidden)
         return Account(self, caller, ticket, endpoint, method, tool)
 
     async def definitions(self, view: TenantView) -> Count:

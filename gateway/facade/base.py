@@ -6,7 +6,7 @@ Two facades implement :class:`Facade`: code mode (:mod:`gateway.facade.code`) wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -89,6 +89,11 @@ class QuietClient:
 QUIET: Client = QuietClient()
 
 
+def always() -> bool:
+    """For callers without a key."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Retry:
     """What a client sends when it retries a request that asked it for input.
@@ -117,6 +122,7 @@ class Caller:
         protocol: the MCP version the client speaks.
         session: its session id in the ``initialize`` era, else "".
         client: its end of the exchange.
+        live: whether its key still holds; what runs longer than a moment asks again.
     """
 
     request_id: str
@@ -126,6 +132,7 @@ class Caller:
     protocol: str
     session: str = ""
     client: Client = QUIET
+    live: Callable[[], bool] = always
 
 
 class Refused(Exception):

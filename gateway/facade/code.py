@@ -71,6 +71,7 @@ class CodeFacade:
         return {"tools": {"listChanged": False}}
 
     async def introduce(self, caller: Caller) -> str:
+        self._quotas.take_request(caller.tenant)
         view = self._view_of(caller.tenant)
         account = self._accounts.open(caller, view, endpoint="code", method="initialize", tool="other")
         account.sent(Part.CODE_LIST, INSTRUCTIONS)
@@ -135,7 +136,7 @@ class CodeFacade:
     # ---- the two tools ---------------------------------------------------------------------------------------------
 
     async def _docs_search(self, caller: Caller, account: Account, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        text = self._docs.answer(account.ticket.view, DocsQuery.parse(arguments))
+        text = await asyncio.to_thread(self._docs.answer, account.ticket.view, DocsQuery.parse(arguments))
         account.sent(Part.CODE_DOCS, text)
         return _result(text, False, await account.close(OK))
 
@@ -152,7 +153,7 @@ class CodeFacade:
 
         async def search_docs(arguments: Mapping[str, Any]) -> str:
             # the same answer; the text stays in the sandbox, so it is not part of this one
-            return self._docs.answer(view, DocsQuery.parse(arguments))
+            return await asyncio.to_thread(self._docs.answer, view, DocsQuery.parse(arguments))
 
         def cancelled(usage: ExecUsage) -> None:
             account.ran(tenant.kernel, usage.cpu_ms)

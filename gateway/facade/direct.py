@@ -130,6 +130,7 @@ class DirectFacade:
             yield subscription
 
     async def introduce(self, caller: Caller) -> str:
+        self._quotas.take_request(caller.tenant)
         view = self._view_of(caller.tenant)
         text = "\n\n".join(f"{entry.name}: {entry.instructions}" for entry in view.upstreams() if entry.instructions)
         account = self._accounts.open(caller, view, endpoint="direct", method="initialize", tool="other")
@@ -189,7 +190,10 @@ class DirectFacade:
             if failed.error_class is ErrorClass.UNKNOWN_TOOL:
                 raise Refused("invalid_params", text) from None
             return {"content": [{"type": "text", "text": text}], "isError": True, "_meta": usage}
-        except (asyncio.CancelledError, Refused):
+        except Refused:
+            account.abandon(ErrorClass.INVALID_ARGUMENTS)
+            raise
+        except asyncio.CancelledError:
             account.abandon(ErrorClass.CANCELLED)
             raise
         if isinstance(answer, Asked):

@@ -30,6 +30,8 @@ STUBS, HITS = 3, 10
 """The best hits as stubs, the next ones as lines: 372 tokens at the median over 2,221 real tools."""
 MAX_QUERY = 1_000
 MAX_NAMES = 50
+SUGGESTED = 5
+"""Unknown names that get suggestions; among thousands of tools each costs milliseconds."""
 """Names of one question that are looked at; the others are said not to fit."""
 CLOSING = 60
 """Tokens kept for the closing lines, which say what did not fit."""
@@ -127,10 +129,12 @@ class DocsSearch:
 
     def _named(self, page: _Page, view: TenantView, query: DocsQuery) -> list[str]:
         left: list[str] = []
+        unknown = 0
         for name in query.names[:MAX_NAMES]:
             tool = view.resolve(name)
             if tool is None:
-                near = view.candidates(name)
+                unknown += 1
+                near = view.candidates(name) if unknown <= SUGGESTED else []
                 hint = f"; did you mean {', '.join(near)}?" if near else ""
                 if not page.add(f"# {_printable(name)}: no such tool{hint}"):
                     left.append(_printable(name))

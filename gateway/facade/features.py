@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import GatewayError
+from gateway.errors import ErrorClass, GatewayError
 from gateway.facade.base import Refused
 
 Ask = Callable[[str, str, Mapping[str, Any]], Awaitable[bytes]]
@@ -45,6 +45,7 @@ _MEMBER: Mapping[str, str] = {
 """List method → the member of an entry that names it."""
 SCHEME = "codemode-gateway://"
 MAX_PAGES = 200
+LIMITS = (ErrorClass.RATE_LIMITED, ErrorClass.QUOTA_EXCEEDED)
 MAX_ENTRIES = 10_000
 
 Entry = dict[str, Any]
@@ -169,7 +170,11 @@ class Features:
             try:
                 raw = await self._ask(source.name, method, {} if cursor is None else {"cursor": cursor})
                 page = _page.decode(raw)
-            except (GatewayError, msgspec.DecodeError, RecursionError):
+            except GatewayError as failed:
+                if failed.error_class in LIMITS:
+                    raise  # a list that the tenant's own limit has cut must not look like a short one
+                break
+            except (msgspec.DecodeError, RecursionError):
                 break
             entries = page.get(KINDS[method])
             for entry in entries if isinstance(entries, list) else ():

@@ -96,9 +96,12 @@ class Script:
     async def _search(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if len(args) == 1 and isinstance(args[0], str):
             args = ({"query": args[0]},)
-        return await self._search_docs(_arguments("search_docs", args, kwargs))
+        self._count_call()
+        async with self._parallel:
+            return await self._search_docs(_arguments("search_docs", args, kwargs))
 
-    async def _call(self, spelling: str, arguments: Mapping[str, Any]) -> Any:
+    def _count_call(self) -> None:
+        """Searches count too: they cost the gateway as much as a call. Raises GatewayError(CALL_LIMIT)."""
         if self._made >= self._max_calls:
             raise GatewayError(
                 ErrorClass.CALL_LIMIT,
@@ -106,6 +109,9 @@ class Script:
                 hint="narrow the task, or ask the operator for a higher maxToolCalls",
             )
         self._made += 1
+
+    async def _call(self, spelling: str, arguments: Mapping[str, Any]) -> Any:
+        self._count_call()
         try:
             body = orjson.dumps(arguments)
         except (TypeError, ValueError) as error:

@@ -139,7 +139,9 @@ class CallScope:
             text += f"\n{failure.hint[:MAX_MESSAGE_CHARS]}"
         while len(self._failures) >= _REMEMBERED_FAILURES:
             self._failures.pop(next(iter(self._failures)))
-        self._failures[text] = failure
+        # without its traceback, whose frames hold the result that failed: tens of MB that only a full collection frees
+        self._failures[text] = failure.with_traceback(None)
+        failure.__cause__ = failure.__context__ = None
         return RuntimeError(text)
 
 

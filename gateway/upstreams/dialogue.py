@@ -23,12 +23,18 @@ from gateway.errors import GatewayError
 from gateway.upstreams import era, rpc
 from gateway.upstreams.base import Beside, Era, RpcFailed, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.beside import ANNOUNCEMENTS, ASKS_FOR_INPUT, MAY_ASK, Talk, for_the_caller
+from gateway.upstreams.errors import rpc_failed
+from gateway.upstreams.redact import Redactor
 from gateway.upstreams.results import input_required
 
 log = logging.getLogger("gateway.upstreams")
 
 SUSPICION_S = 0.5
 """How long after a message that may have been meant as the answer the true answer may still come, seconds."""
+
+ABANDONED_S = 600.0
+"""How long a request that nobody waits for any more may still be at work in the server, seconds."""
+_MOST_ABANDONED = 10_000
 
 _OF_OUR_SUBSCRIPTION = "notifications/subscriptions/"
 
@@ -53,11 +59,13 @@ class Waiting:
     Attributes:
         answer: None until it is sent.
         talk: with whoever is beside it.
+        over: the server has answered, however badly: it says nothing more of this request.
     """
 
     id: int
     method: str
     talk: Talk | None = None
+    over: bool = False
     answer: asyncio.Future[rpc.Response] | None = None
 
 
@@ -71,6 +79,7 @@ class Dialogue:
         courtesy: the same for answers to requests of the server; may drop them.
         writable: returns when a further request can be taken on its way.
         declared: the client capabilities of the handshake.
+        redactor: takes the upstream's secrets out of its errors.
         on_list_changed, on_announced: as for the connector.
 
     Attributes:
@@ -87,6 +96,7 @@ class Dialogue:
         writable: Callable[[], Awaitable[None]],
         *,
         declared: tuple[str, ...],
+        redactor: Redactor,
         on_list_changed: Callable[[], None],
         on_announced: Callable[[str, bytes], None],
     ) -> None:
@@ -98,10 +108,14 @@ class Dialogue:
         self._courtesy = courtesy
         self._writable = writable
         self._declared = declared
+        self._redactor = redactor
         self._on_list_changed = on_list_changed
         self._on_announced = on_announced
         # request id → who waits for its answer; set by _expect, taken away by _take_waiter
         self._waiting: dict[int, Waiting] = {}
+        # request id → when it was given up: cancelled, timed out, failed. The server may not have stopped, and what it
+        # says meanwhile may be meant for that caller, who can be another tenant. Taken away by a late answer.
+        self._abandoned: dict[int, float] = {}
         self._last_id = 0
         self._followed: set[str] = set()  # resources that a legacy server was asked to tell of; by follow() only
         self._updates: int | None = None  # the request of the modern stream that tells of them; by follow() only
@@ -144,12 +158,18 @@ class Dialogue:
         answer = self._expect(waiting)
         try:
             self._send(message, waiting)
-            return await answer
+            response = await answer
+            waiting.over = True
+            return response
         except asyncio.CancelledError:
             self._send(rpc.cancelled(waiting.id), None)
             raise
         finally:
             self._waiting.pop(waiting.id, None)
+            if not waiting.over and not self.closed.done():
+                self._abandoned[waiting.id] = asyncio.get_running_loop().time()
+                if len(self._abandoned) > _MOST_ABANDONED:
+                    self._abandoned.pop(next(iter(self._abandoned)))
 
     def ask(self, method: str, params: Mapping[str, Any]) -> asyncio.Future[rpc.Response]:
         """One request of the handshake. The caller sets the deadline."""
@@ -201,7 +221,7 @@ class Dialogue:
             RpcFailed
         """
         if response.error is not None:
-            raise RpcFailed(self._upstream, response.error.code, response.error.message, response.error.data)
+            raise rpc_failed(self._upstream, response.error, self._redactor)
         return response.result or b"null"
 
     # --------------------------------------------------------------- receiving
@@ -221,6 +241,7 @@ class Dialogue:
                     log.warning("upstream %s wrote a line that is no message: %s", self._upstream, message.reason)
                 waiting = self._take_waiter(message.id)
                 if waiting is not None:
+                    waiting.over = True
                     _fail(waiting, self._malformed(message.reason))
                 elif message.is_json and message.id is None:
                     self._suspect(message.reason)
@@ -256,8 +277,12 @@ class Dialogue:
             _fail(only, input_required(self._upstream, request.method, request.params))
 
     def _only(self) -> Waiting | None:
-        """The one request in flight; None when there are several."""
-        return next(iter(self._waiting.values())) if len(self._waiting) == 1 else None
+        """The one request that the server can be at work on; None when there are several, or may be."""
+        oldest = next(iter(self._abandoned.values()), None)
+        while oldest is not None and asyncio.get_running_loop().time() - oldest > ABANDONED_S:
+            self._abandoned.pop(next(iter(self._abandoned)))
+            oldest = next(iter(self._abandoned.values()), None)
+        return next(iter(self._waiting.values())) if len(self._waiting) == 1 and not self._abandoned else None
 
     def _reply(self, message: bytes) -> None:
         self._send(message, None)
@@ -296,7 +321,10 @@ class Dialogue:
     def _take_waiter(self, message_id: rpc.MessageId | None) -> Waiting | None:
         if isinstance(message_id, str):
             message_id = int(message_id) if message_id.isdecimal() and len(message_id) < 19 else None
-        waiting = self._waiting.pop(message_id, None) if message_id is not None else None
+        if message_id is None:
+            return None
+        self._abandoned.pop(message_id, None)  # a late answer: the server is done with it
+        waiting = self._waiting.pop(message_id, None)
         return None if waiting is None or waiting.answer is None or waiting.answer.done() else waiting
 
     # --------------------------------------------------------------------- end

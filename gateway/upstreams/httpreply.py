@@ -11,7 +11,8 @@ from email.utils import parsedate_to_datetime
 from time import time
 
 from gateway.upstreams import rpc
-from gateway.upstreams.base import MAX_MESSAGE_BYTES, RpcFailed, UpstreamFailed
+from gateway.upstreams.base import MAX_MESSAGE_BYTES, UpstreamFailed
+from gateway.upstreams.errors import rpc_failed
 from gateway.upstreams.httpwire import Answer, WireFailed
 from gateway.upstreams.redact import Redactor
 from gateway.upstreams.sse import EventTooLarge, SseParser
@@ -127,7 +128,7 @@ class ReplyReader:
         if response is None or (response.id is None and reply.status >= 500) or reply.status in (401, 403, 429):
             raise self.refusal(reply, method)
         if response.error is not None:
-            raise RpcFailed(self._upstream, response.error.code, response.error.message, response.error.data)
+            raise rpc_failed(self._upstream, response.error, self._redactor)
         if reply.status != 200:
             raise self.refusal(reply, method)
         return response.result or b"null"

@@ -85,7 +85,8 @@ class LegacySseConnector:
         except BadTarget as error:
             raise UpstreamFailed(name, "connect", str(error)) from None
         self._post_to = self._target  # replaced by the endpoint event
-        self._reader = ReplyReader(name, Redactor(self._target.secrets))
+        self._redactor = Redactor(self._target.secrets)
+        self._reader = ReplyReader(name, self._redactor)
         self._pool = Pool(self._target)
         self._requests = Errands(name, most=10_000)
         self._courtesies = Errands(name)
@@ -97,6 +98,7 @@ class LegacySseConnector:
             self._answer_courteously,
             _always,
             declared=config.client_capabilities,
+            redactor=self._redactor,
             on_list_changed=on_list_changed,
             on_announced=on_announced,
         )
@@ -114,7 +116,7 @@ class LegacySseConnector:
             raise UpstreamTimedOut(self._name, "the handshake", timeout_s) from None
         if hello.error is not None:
             reason = f"it refused initialize with error {hello.error.code}"
-            detail = Redactor(self._target.secrets).one_line(hello.error.message, 200)
+            detail = self._redactor.one_line(hello.error.message, 200)
             raise UpstreamFailed(self._name, "handshake", reason, detail=detail)
         info = era.info_from_initialize(hello.result or b"")
         if info is None:

@@ -72,6 +72,7 @@ class StdioConnector:
             self._answer_courteously,
             self._writable,
             declared=config.client_capabilities,
+            redactor=self._redactor,
             on_list_changed=on_list_changed,
             on_announced=on_announced,
         )

@@ -19,6 +19,7 @@ from gateway.upstreams import rpc
 from gateway.upstreams.base import InputRequired, RpcFailed, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.beside import MOST_QUESTIONS, MOST_TIMES, Talk
 from gateway.upstreams.dialogue import Dialogue, Waiting
+from gateway.upstreams.redact import Redactor
 from tests.companions import eventually, faulty_http
 from tests.upstreams.listener import ADA, Listener
 from tests.upstreams.support import AnyConnector, called, connected, reached, running, stdio
@@ -189,6 +190,7 @@ class Line:
             lambda message: self.send(message, None),
             self.writable,
             declared=(),
+            redactor=Redactor(["hunter2-token"]),
             on_list_changed=lambda: self.announced.append("tools"),
             on_announced=lambda method, params: self.announced.append(method),
         )
@@ -230,6 +232,42 @@ async def test_what_could_be_about_anothers_call_is_told_to_nobody() -> None:
 
     assert (listener.heard, listener.questions) == ([], [])
     assert line.reply()["error"]["code"] == -32601
+
+
+@pytest.mark.parametrize("given_up", ["cancelled", "timed out"])
+async def test_what_could_be_about_a_call_that_was_given_up_is_told_to_nobody(given_up: str) -> None:
+    """A server that ignores the cancellation goes on asking; the next caller may be another tenant."""
+    line, listener = Line(), Listener(answer=ADA)
+    first = asyncio.create_task(line.dialogue.request("tools/call", {}, 0.05 if given_up == "timed out" else 5, None))
+    await line.in_flight(1)
+    if given_up == "cancelled":
+        first.cancel()
+    await asyncio.wait({first})
+    second = line.call(listener)
+    await line.in_flight(3)  # the first, its cancellation, the second
+    line.receive(method=MESSAGE, params={"data": "a secret of the first caller"})
+    line.receive(**asks(message="May the first caller's file be deleted?"))
+    assert line.reply()["error"]["code"] == -32601
+    assert not second.done()
+    assert (listener.heard, listener.questions) == ([], [])
+
+    line.receive(id=1, result={})  # a late answer: the server is done with the first call
+    line.receive(method=MESSAGE, params={"data": "about the second"})
+    line.receive(id=2, result={})
+    await second
+    assert [method for method, _ in listener.heard] == [MESSAGE]
+
+
+async def test_an_error_holds_no_secret_of_the_configuration() -> None:
+    line = Line()
+    call = line.call(None)
+    await line.in_flight(1)
+    error = {"code": -1, "message": "login with hunter2-token failed", "data": {"tried": ["hunter2-token"]}}
+    line.receive(id=1, error=error)
+    with pytest.raises(RpcFailed) as failed:
+        line.dialogue.result(await call)
+    assert "hunter2" not in failed.value.message + json.dumps(failed.value.data)
+    assert failed.value.code == -1
 
 
 async def test_the_only_call_in_flight_is_told_and_asked() -> None:
