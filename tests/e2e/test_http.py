@@ -402,7 +402,7 @@ async def test_deep_but_allowed_nesting_and_large_integers_arrive_as_they_were(h
 # ---- headers and bodies that disagree --------------------------------------------------------------------------------
 
 
-def routed(name: str | None, method: str | None = "tools/call", version: str | None = MODERN) -> dict[str, str | None]:
+def routed(name: str | None, method: str | None = "tools/call", version: str | None = MODERN) -> dict[str, Any]:
     return {"MCP_Protocol_Version": version, "Mcp_Method": method, "Mcp_Name": name}
 
 
@@ -414,7 +414,7 @@ def sentinel(text: str) -> str:
 async def test_what_headers_say_must_be_what_the_body_says(house: House) -> None:
     put = modern_call("good__put", {"key": "policy", "value": "by header"})
     damaged = sentinel("good__put")[:-3] + "?="
-    wrong: list[dict[str, str | None]] = [
+    wrong: list[dict[str, Any]] = [
         routed("good__echo"),
         routed(None),
         routed("GOOD__PUT"),
@@ -541,11 +541,11 @@ async def test_a_client_that_leaves_is_metered_once_and_its_script_ends_as_the_e
 
 @pytest.mark.case("HTTP-09")
 async def test_unknown_methods_and_versions_are_answered_in_the_form_of_their_era(house: House) -> None:
-    async def ask(body: Any, **headers: str | None) -> tuple[int, Any]:
+    async def ask(body: Any, **headers: str) -> tuple[int, Any]:
         response = await house.post(body, **headers)
         return response.status_code, response.json() if response.content else None
 
-    def modern(method: str) -> dict[str, str | None]:
+    def modern(method: str) -> dict[str, str]:
         return {"MCP_Protocol_Version": MODERN, "Mcp_Method": method}
 
     for method in ("no/such", "ping", "initialize"):
@@ -644,19 +644,24 @@ async def test_a_bug_is_told_by_its_request_id_only(tmp_path: Path, accept: str)
 
 @pytest.mark.case("HTTP-10")
 async def test_failures_below_are_typed_and_keep_their_details(tmp_path: Path) -> None:
-    upstreams = {"bad": faulty("--reply", "malformed", callTimeout="2s"), "good": faulty()}
+    port = free_port()
+    upstreams = {"bad": faulty("--reply", "malformed", callTimeout="2s"), "good": faulty("--control", str(port))}
+
+    async def sleeping() -> bool:
+        return bool((await Control(port).state())["in_flight"])
+
     async with serving(tmp_path, config(upstreams)) as running:
         await running.wait_for(good="ready", bad="ready")
         answers = [await running.run("await bad__echo()"), await running.direct("bad__echo", {})]
-        workers = [
-            child
-            for child in psutil.Process(running.process.pid).children(recursive=True)
-            if "monty" in " ".join(child.cmdline())
-        ]
-        for worker in workers:
-            worker.kill()
-        killed = await asyncio.gather(*(running.run("await good__sleep(ms=1)") for _ in range(3)))
-        answers += [answer for answer in killed if answer.is_error]
+        assert all(answer.is_error for answer in answers)
+        running_on = asyncio.create_task(running.run("await good__sleep(ms=1000)"))
+        await eventually(sleeping)
+        for process in psutil.Process(running.process.pid).children():
+            if "monty" in process.name():
+                process.kill()
+        killed = await running_on
+        assert killed.text.startswith("KERNEL_CRASHED")
+        answers.append(killed)
         with contextlib.closing(sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)) as store:
             store.execute("BEGIN EXCLUSIVE")
             locked = await running.run("'while it is locked'")

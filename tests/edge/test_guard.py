@@ -127,6 +127,16 @@ async def test_a_deadline_of_one_request_is_not_that_of_the_next(served: Served)
             assert (await client.response()).status == 200
 
 
+async def test_an_idle_connection_is_not_held_to_the_deadlines_of_its_last_request(served: Served) -> None:
+    async with RawClient(served.port) as client:
+        for _ in range(2):
+            for piece in (post(b"", length=2), b"x", b"y"):
+                await client.send(piece)
+                await asyncio.sleep(0.02)
+            assert (await client.response()).body == b"got xy"
+            await asyncio.sleep(2 * HEAD_S)
+
+
 async def test_a_body_may_be_large_and_steady(served: Served) -> None:
     response = await served.ask(post(b"", length=LIMIT), *[b"x" * (LIMIT // 10)] * 10)
     assert len(response.body) == LIMIT + 4
