@@ -94,7 +94,8 @@ def test_help_loads_nothing_heavy() -> None:
         "from gateway.cli import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "print([m for m in ('mcp', 'pydantic', 'tiktoken', 'starlette', 'pydantic_monty', 'structlog') if m in sys.modules])"
+        "heavy = ('mcp', 'pydantic', 'tiktoken', 'starlette', 'pydantic_monty', 'structlog')\n"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip().endswith("[]"), done.stdout
