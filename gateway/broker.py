@@ -22,7 +22,7 @@ from gateway.metering.meter import Entry, Part, Tally
 from gateway.metering.metrics import OK, RPC_ERROR, Metrics
 from gateway.tenancy.limits import Quotas
 from gateway.tenancy.tenant import Tenant
-from gateway.upstreams.base import Beside, CallResult, RpcFailed, UpstreamFailed
+from gateway.upstreams.base import CALLER, Beside, CallResult, RpcFailed, UpstreamFailed
 from gateway.upstreams.supervisor import Upstream
 
 
@@ -136,6 +136,7 @@ class Broker:
             # the last check before dispatch: nothing that fails earlier uses up the tenant's calls
             self._quotas.take_tool_call(ticket.tenant)
             trace.dispatched = True
+            CALLER.set(ticket.tenant.name)
             result = await self._upstreams[tool.upstream].call_tool(
                 tool.raw_name, arguments, meta=meta, beside=beside, extra=extra
             )
@@ -194,6 +195,7 @@ class Broker:
         if upstream not in ticket.view.whole:
             raise GatewayError(ErrorClass.CAPABILITY_DENIED, "this tenant may not use that upstream's resources")
         self._quotas.take_tool_call(ticket.tenant)
+        CALLER.set(ticket.tenant.name)
         started = time.perf_counter()
         outcome: str = OK
         try:

@@ -7,6 +7,7 @@ It does not restart itself; the supervisor (:mod:`gateway.upstreams.supervisor`)
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -17,6 +18,9 @@ from gateway.errors import ErrorClass, GatewayError
 Era = Literal["modern", "legacy"]
 MODERN_VERSION = "2026-07-28"
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+CALLER: ContextVar[str] = ContextVar("caller", default="")
+"""For whom the current task sends its requests: an opaque key, set by whoever calls. On a connection that all callers
+share, what a server says outside of an answer goes to nobody unless it can only be meant for one of them."""
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 Stage = Literal["spawn", "exit", "connect", "http", "handshake", "list", "call", "closed"]

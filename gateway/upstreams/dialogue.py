@@ -16,12 +16,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.errors import GatewayError
 from gateway.upstreams import era, rpc
-from gateway.upstreams.base import Beside, Era, RpcFailed, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.base import CALLER, Beside, Era, RpcFailed, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.beside import ANNOUNCEMENTS, ASKS_FOR_INPUT, MAY_ASK, Talk, for_the_caller
 from gateway.upstreams.errors import rpc_failed
 from gateway.upstreams.redact import Redactor
@@ -60,12 +60,14 @@ class Waiting:
         answer: None until it is sent.
         talk: with whoever is beside it.
         over: the server has answered, however badly: it says nothing more of this request.
+        caller: for whom it was sent, see :data:`gateway.upstreams.base.CALLER`.
     """
 
     id: int
     method: str
     talk: Talk | None = None
     over: bool = False
+    caller: str = field(default_factory=CALLER.get)
     answer: asyncio.Future[rpc.Response] | None = None
 
 
@@ -113,9 +115,9 @@ class Dialogue:
         self._on_announced = on_announced
         # request id → who waits for its answer; set by _expect, taken away by _take_waiter
         self._waiting: dict[int, Waiting] = {}
-        # request id → when it was given up: cancelled, timed out, failed. The server may not have stopped, and what it
-        # says meanwhile may be meant for that caller, who can be another tenant. Taken away by a late answer.
-        self._abandoned: dict[int, float] = {}
+        # request id → when it was given up (cancelled, timed out, failed), and whose it was. The server may not have
+        # stopped, and what it says meanwhile may be meant for that caller. Taken away by a late answer.
+        self._abandoned: dict[int, tuple[float, str]] = {}
         self._last_id = 0
         self._followed: set[str] = set()  # resources that a legacy server was asked to tell of; by follow() only
         self._updates: int | None = None  # the request of the modern stream that tells of them; by follow() only
@@ -167,7 +169,7 @@ class Dialogue:
         finally:
             self._waiting.pop(waiting.id, None)
             if not waiting.over and not self.closed.done():
-                self._abandoned[waiting.id] = asyncio.get_running_loop().time()
+                self._abandoned[waiting.id] = (asyncio.get_running_loop().time(), waiting.caller)
                 if len(self._abandoned) > _MOST_ABANDONED:
                     self._abandoned.pop(next(iter(self._abandoned)))
 
@@ -277,12 +279,14 @@ class Dialogue:
             _fail(only, input_required(self._upstream, request.method, request.params))
 
     def _only(self) -> Waiting | None:
-        """The one request that the server can be at work on; None when there are several, or may be."""
-        oldest = next(iter(self._abandoned.values()), None)
-        while oldest is not None and asyncio.get_running_loop().time() - oldest > ABANDONED_S:
-            self._abandoned.pop(next(iter(self._abandoned)))
-            oldest = next(iter(self._abandoned.values()), None)
-        return next(iter(self._waiting.values())) if len(self._waiting) == 1 and not self._abandoned else None
+        """The one request that the server can be speaking of; None when it could be one of another caller's."""
+        if len(self._waiting) != 1:
+            return None
+        only = next(iter(self._waiting.values()))
+        since = asyncio.get_running_loop().time() - ABANDONED_S
+        for message_id in [message_id for message_id, (given_up, _) in self._abandoned.items() if given_up < since]:
+            del self._abandoned[message_id]
+        return only if all(caller == only.caller for _, caller in self._abandoned.values()) else None
 
     def _reply(self, message: bytes) -> None:
         self._send(message, None)

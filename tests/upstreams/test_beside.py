@@ -16,7 +16,7 @@ from gateway.errors import ErrorClass
 from gateway.upstreams import beside as beside_module
 from gateway.upstreams import child as child_module
 from gateway.upstreams import rpc
-from gateway.upstreams.base import InputRequired, RpcFailed, UpstreamFailed, UpstreamTimedOut
+from gateway.upstreams.base import CALLER, InputRequired, RpcFailed, UpstreamFailed, UpstreamTimedOut
 from gateway.upstreams.beside import MOST_QUESTIONS, MOST_TIMES, Talk
 from gateway.upstreams.dialogue import Dialogue, Waiting
 from gateway.upstreams.redact import Redactor
@@ -238,11 +238,13 @@ async def test_what_could_be_about_anothers_call_is_told_to_nobody() -> None:
 async def test_what_could_be_about_a_call_that_was_given_up_is_told_to_nobody(given_up: str) -> None:
     """A server that ignores the cancellation goes on asking; the next caller may be another tenant."""
     line, listener = Line(), Listener(answer=ADA)
+    CALLER.set("one")
     first = asyncio.create_task(line.dialogue.request("tools/call", {}, 0.05 if given_up == "timed out" else 5, None))
     await line.in_flight(1)
     if given_up == "cancelled":
         first.cancel()
     await asyncio.wait({first})
+    CALLER.set("another")
     second = line.call(listener)
     await line.in_flight(3)  # the first, its cancellation, the second
     line.receive(method=MESSAGE, params={"data": "a secret of the first caller"})
@@ -253,6 +255,20 @@ async def test_what_could_be_about_a_call_that_was_given_up_is_told_to_nobody(gi
 
     line.receive(id=1, result={})  # a late answer: the server is done with the first call
     line.receive(method=MESSAGE, params={"data": "about the second"})
+    line.receive(id=2, result={})
+    await second
+    assert [method for method, _ in listener.heard] == [MESSAGE]
+
+
+async def test_a_call_that_was_given_up_stands_in_nobodys_way_but_of_others() -> None:
+    line, listener = Line(), Listener(answer=ADA)
+    first = line.call(None)
+    await line.in_flight(1)
+    first.cancel()
+    await asyncio.wait({first})
+    second = line.call(listener)
+    await line.in_flight(3)
+    line.receive(method=MESSAGE, params={"data": "for the same caller"})
     line.receive(id=2, result={})
     await second
     assert [method for method, _ in listener.heard] == [MESSAGE]
