@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -319,16 +321,32 @@ def test_a_folder_in_place_of_the_file_is_one_clear_line(tmp_path: Path) -> None
         SqliteKeyStore(tmp_path)
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write everything")
-def test_a_file_that_can_only_be_read_is_one_clear_line(tmp_path: Path) -> None:
-    path = tmp_path / "gateway.db"
-    SqliteKeyStore(path).close()
-    path.chmod(0o400)
-    with pytest.raises(KeyStoreUnavailable, match="readonly"):
-        SqliteKeyStore(path)
-    path.chmod(0o000)
-    with pytest.raises(KeyStoreUnavailable):
-        SqliteKeyStore(path)
+@contextlib.contextmanager
+def bound_by_file_modes() -> Iterator[Path]:
+    """A folder, and for as long as the block lasts no right to ignore file modes, which root has."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        root = os.geteuid() == 0
+        if root:
+            os.chown(folder, 65_534, 65_534)
+            os.seteuid(65_534)
+        try:
+            yield folder
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+def test_a_file_that_can_only_be_read_is_one_clear_line() -> None:
+    with bound_by_file_modes() as folder:
+        path = folder / "gateway.db"
+        SqliteKeyStore(path).close()
+        path.chmod(0o400)
+        with pytest.raises(KeyStoreUnavailable, match="readonly"):
+            SqliteKeyStore(path)
+        path.chmod(0o000)
+        with pytest.raises(KeyStoreUnavailable):
+            SqliteKeyStore(path)
 
 
 def test_a_store_of_a_newer_version_is_not_touched(tmp_path: Path) -> None:
