@@ -10,6 +10,8 @@ The map, in the order a request meets it:
   the ladder of checks of 2026-07-28.
 * :mod:`gateway.edge.sessions`: signed session ids of the ``initialize`` era; no state is kept for them.
 * :mod:`gateway.edge.mcp`: the ASGI endpoint that joins these and runs one request.
+* :mod:`gateway.edge.running`: the requests in flight: their connections watched, cancelled by name.
+* :mod:`gateway.edge.failures`: what a client is told when its request fails, as one table.
 * :mod:`gateway.edge.client`: the client's end of one exchange: progress, log messages, questions and their answers.
 * :mod:`gateway.edge.streams`: streams that stay open to announce changes, in both eras' form.
 * :mod:`gateway.edge.exchange`: one answer on its way out: JSON, or an event stream once something must be said early.

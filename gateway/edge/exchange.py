@@ -41,6 +41,7 @@ class Exchange:
         self.accepts_stream = accepts_stream
         self.streaming = False
         self.gone = False
+        self._finished = False
         self._last_progress = -math.inf
 
     async def begin_stream(self) -> None:
@@ -72,9 +73,13 @@ class Exchange:
             await self.say(notification_bytes("notifications/progress", params))
 
     async def finish(self, status: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-        """The response itself; ends the exchange. ``status`` and ``headers`` count only when no stream has begun."""
-        if self.gone:
+        """The response itself; ends the exchange, once: a second answer is dropped.
+
+        ``status`` and ``headers`` count only when no stream has begun.
+        """
+        if self.gone or self._finished:
             return
+        self._finished = True
         if self.streaming:
             await self._send({"type": "http.response.body", "body": event(body) if body else b""})
         else:

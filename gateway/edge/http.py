@@ -151,6 +151,12 @@ async def read_body(receive: Receive, limit: int, declared: str | None = None) -
     return bytes(parts)
 
 
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has closed its side."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def send_response(
     send: Send,
     status: int,
@@ -166,16 +172,20 @@ async def send_response(
     await send({"type": "http.response.body", "body": body})
 
 
+def refusal_body(refused: HttpRefused) -> bytes:
+    """A JSON-RPC error without id, which is what MCP clients can show (transport section, 403)."""
+    return _encode({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": refused.message}})
+
+
 def refusal(refused: HttpRefused) -> tuple[bytes, tuple[tuple[bytes, bytes], ...]]:
-    """Body and headers: a JSON-RPC error without id, which is what MCP clients can show (transport section, 403)."""
-    body = _encode({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": refused.message}})
+    """Body and headers."""
+    body = refusal_body(refused)
     length = (b"content-length", b"%d" % len(body))
     return body, (length, (b"content-type", b"application/json"), *refused.headers)
 
 
-async def send_refusal(send: Send, refused: HttpRefused, *, unread: bool = False) -> None:
-    """Answer with a refusal. ``unread``: the body was not read to its end, so the connection cannot serve another."""
+async def send_refusal(send: Send, refused: HttpRefused) -> None:
+    """Answer with a refusal, where nothing else is under way."""
     body, headers = refusal(refused)
-    head = [*headers, (b"connection", b"close")] if unread else list(headers)
-    await send({"type": "http.response.start", "status": refused.status, "headers": head})
+    await send({"type": "http.response.start", "status": refused.status, "headers": list(headers)})
     await send({"type": "http.response.body", "body": body})

@@ -10,9 +10,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,43 +27,31 @@ from gateway.edge.eras import (
     Era,
     check_modern,
     era_of,
-    error_status,
     unsupported_version,
 )
-from gateway.edge.exchange import KEEPALIVE_S, Exchange
-from gateway.edge.http import (
-    Authorities,
-    Headers,
-    HttpRefused,
-    Receive,
-    Scope,
-    Send,
-    check_media,
-    read_body,
-    send_refusal,
-)
+from gateway.edge.exchange import Exchange
+from gateway.edge.failures import failure_of, unexpected
+from gateway.edge.http import Authorities, Headers, HttpRefused, Receive, Scope, Send, check_media, read_body
+from gateway.edge.running import Running
 from gateway.edge.sessions import SessionIds
-from gateway.edge.streams import disconnected, listen, watch
+from gateway.edge.streams import OpenStreams, listen, watch
 from gateway.edge.strict import INLINE_BYTES
 from gateway.edge.wire import (
     HEADER_MISMATCH,
-    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    MISSING_CAPABILITY,
     Reply,
     Request,
     RequestId,
     WireError,
-    error_bytes,
     parse_call,
     parse_message,
     parse_params,
     result_bytes,
 )
 from gateway.errors import ErrorClass, GatewayError
-from gateway.facade.base import Caller, Facade, Refused, Retry
+from gateway.facade.base import Caller, Facade, Retry
 from gateway.metering.metrics import Metrics
 from gateway.tenancy.authenticator import Authenticator, AuthFailed, Principal
 from gateway.tenancy.tenant import Tenant
@@ -75,34 +61,49 @@ log = logging.getLogger("gateway.edge")
 Handler = Callable[[Request, Caller], Coroutine[Any, Any, Mapping[str, Any]]]
 
 CHALLENGE = ((b"www-authenticate", b"Bearer"),)
-LIMIT_CODE = 429
-"""JSON-RPC code of a limit hit outside a tool call: an own code, outside the reserved range."""
-FORBIDDEN_CODE = 403
-MAX_STREAMS = 200
-"""Streams of announcements that one tenant may have open on one path."""
 _ONE_ERA_OF: Mapping[Era, frozenset[str]] = {
     "modern": frozenset({"server/discover", "subscriptions/listen"}),
     "legacy": frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}),
 }
 _ONE_ERA = frozenset().union(*_ONE_ERA_OF.values())
 """Methods that exist in one era only (2026-07-28, changelog)."""
-STOPPING = "the gateway is shutting down; what was still running has been cancelled"
-"""For requests that the HTTP server cancels, which it does once, at the end of its grace."""
 
 
 @dataclass(slots=True)
-class _Run:
-    """One request on its way, and what is observed of it: ``tool`` and ``error_type`` are metric labels."""
+class _Visit:
+    """One HTTP exchange on its way, and what is observed of it.
 
-    request: Request
-    id: RequestId
-    era: Era
+    Attributes:
+        name: our own id of it, for logs and the client.
+        unread: its body has not been read, so the connection cannot serve another.
+        id: of the JSON-RPC request, once it is known and when it has one.
+        method, tool, error_type: metric labels.
+        started: when its body had been read; ``time.perf_counter``.
+    """
+
+    name: str
     headers: Headers
-    caller: Caller
     receive: Receive
     exchange: Exchange
+    version: str | None
+    era: Era
+    unread: bool = False
+    id: RequestId | None = None
+    tenant: str = ""
+    method: str = ""
     tool: str = ""
     error_type: str = ""
+    started: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A request and whose it is."""
+
+    visit: _Visit
+    request: Request
+    id: RequestId
+    caller: Caller
 
 
 class McpEndpoint:
@@ -119,8 +120,7 @@ class McpEndpoint:
         max_body: bytes.
         stopping: set when the gateway begins to stop: streams that only announce changes end then.
 
-    Mutable state, touched only here: ``_in_flight``, the running legacy calls by (tenant, session, request id);
-    ``_streams``, how many streams of announcements a tenant has open.
+    Mutable state is what is in flight, each kind with its own keeper: ``_running``, ``_questions``, ``_streams``.
     """
 
     def __init__(
@@ -146,8 +146,8 @@ class McpEndpoint:
         self._max_body = max_body
         self._stopping = stopping
         self._questions = Questions()
-        self._streams: Counter[str] = Counter()
-        self._in_flight: dict[tuple[str, str, RequestId], asyncio.Task[Mapping[str, Any]]] = {}
+        self._streams = OpenStreams()
+        self._running = Running()
         self._legacy: Mapping[str, Handler] = {
             "initialize": self._initialize,
             "ping": self._ping,
@@ -159,81 +159,66 @@ class McpEndpoint:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The border: whatever goes wrong inside becomes one answer here, and its text stays inside."""
         headers = Headers(scope["headers"])
+        name = "req_" + secrets.token_hex(8)
+        exchange = Exchange(send, _accepts_stream(headers), ((b"x-request-id", name.encode()),))
+        version = headers.get(b"mcp-protocol-version")
+        visit = _Visit(name, headers, receive, exchange, version, era_of(version), unread=scope["method"] == "POST")
         try:
-            self._authorities().check(headers)
-            if scope["method"] == "GET":
-                await self._watch(headers, self._authenticate(scope), receive, send)
-                return
-            if scope["method"] != "POST":
-                raise HttpRefused(405, "only POST is served here", ((b"allow", b"POST"),))
-            principal = self._authenticate(scope)
-            check_media(headers)
-            body = await read_body(receive, self._max_body, headers.get(b"content-length"))
-        except HttpRefused as refused:
-            await send_refusal(send, refused, unread=scope["method"] == "POST")
+            await self._serve(scope, visit)
+        except (Exception, asyncio.CancelledError) as error:
+            failure = failure_of(error, visit.id, visit.era)
+            if failure is None:
+                log.exception("request failed", extra={"request_id": name, "tenant": visit.tenant})
+                failure = unexpected(name, visit.id, visit.era)
+            if isinstance(error, GatewayError):
+                self._metrics.tenant(visit.tenant).reject(error.error_class)
+            visit.error_type = failure.error_type
+            closing = ((b"connection", b"close"),) if visit.unread else ()
+            await exchange.finish(failure.status, failure.body, (*failure.headers, *closing))
+        finally:
+            if visit.method:
+                seconds = time.perf_counter() - visit.started
+                self._metrics.observe_server(
+                    visit.method, visit.error_type, version or ASSUMED_LEGACY, seconds, tool=visit.tool
+                )
+
+    async def _serve(self, scope: Scope, visit: _Visit) -> None:
+        """Host and Origin → method → key → media types → body → envelope; then the message has a kind."""
+        self._authorities().check(visit.headers)
+        if scope["method"] == "GET":
+            await self._watch(visit, self._authenticate(scope))
             return
-        except asyncio.CancelledError:
-            await send_refusal(send, HttpRefused(503, STOPPING), unread=True)
-            return
+        if scope["method"] != "POST":
+            raise HttpRefused(405, "only POST is served here", ((b"allow", b"POST"),))
+        principal = self._authenticate(scope)
+        check_media(visit.headers)
+        body = await read_body(visit.receive, self._max_body, visit.headers.get(b"content-length"))
+        visit.unread = False
         if body is None:
             return
-        request_id = "req_" + secrets.token_hex(8)
-        exchange = Exchange(send, _accepts_stream(headers), ((b"x-request-id", request_id.encode()),))
-        version = headers.get(b"mcp-protocol-version")
-        era = era_of(version)
-        try:
-            request = parse_message(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(parse_message, body)
-        except WireError as wrong:
-            await exchange.finish(error_status(era, wrong.code), error_bytes(None, wrong))
-            return
-        except asyncio.CancelledError:
-            await exchange.finish(503, error_bytes(None, WireError(INTERNAL_ERROR, STOPPING)))
-            return
-        if isinstance(request, Reply):
-            await self._replied(request, era, headers, principal, exchange)
-            return
-        if request.id is None:
-            await self._notified(request, era, version, headers, principal, exchange)
-            return
-        caller = Caller(
-            request_id,
+        message = parse_message(body) if len(body) <= INLINE_BYTES else await asyncio.to_thread(parse_message, body)
+        visit.tenant = principal.tenant
+        if isinstance(message, Reply):
+            await self._replied(message, visit, principal)
+        elif message.id is None:
+            await self._notified(message, visit, principal)
+        else:
+            visit.id, visit.method, visit.started = message.id, message.method, time.perf_counter()
+            session = "" if visit.era == "modern" else visit.headers.get(b"mcp-session-id") or ""
+            await self._answer(_Run(visit, message, message.id, self._caller(visit, principal, session)))
+
+    def _caller(self, visit: _Visit, principal: Principal, session: str) -> Caller:
+        return Caller(
+            visit.name,
             self._tenant_of(principal.tenant),
             principal.key_id,
             principal.scopes,
-            version or ASSUMED_LEGACY,
-            "" if era == "modern" else headers.get(b"mcp-session-id") or "",
+            visit.version or ASSUMED_LEGACY,
+            session,
             live=partial(self._authenticator.is_live, principal.key_id),
         )
-        started = time.perf_counter()
-        run = _Run(request, request.id, era, headers, caller, receive, exchange)
-        try:
-            await self._answer(run)
-        except WireError as wrong:
-            run.error_type = str(wrong.code)
-            await exchange.finish(error_status(era, wrong.code), error_bytes(request.id, wrong))
-        except HttpRefused as refusal:
-            run.error_type = str(refusal.status)
-            await send_refusal(send, refusal)
-        except Refused as refused:
-            run.error_type = refused.reason
-            await _finish_refused(exchange, request.id, era, refused)
-        except GatewayError as failed:
-            run.error_type = failed.error_class
-            self._metrics.tenant(caller.tenant.name).reject(failed.error_class)
-            await _finish_limited(exchange, request.id, failed)
-        except asyncio.CancelledError:
-            run.error_type = ErrorClass.CANCELLED
-            await exchange.finish(503, error_bytes(request.id, WireError(INTERNAL_ERROR, STOPPING)))
-        except Exception:
-            # the border: whatever went wrong inside, its text stays inside
-            run.error_type = "internal"
-            log.exception("request failed", extra={"request_id": request_id, "tenant": principal.tenant})
-            internal = WireError(INTERNAL_ERROR, f"Internal error (request {request_id})")
-            await exchange.finish(error_status(era, internal.code), error_bytes(request.id, internal))
-        finally:
-            seconds = time.perf_counter() - started
-            self._metrics.observe_server(request.method, run.error_type, caller.protocol, seconds, tool=run.tool)
 
     def _authenticate(self, scope: Scope) -> Principal:
         try:
@@ -249,38 +234,37 @@ class McpEndpoint:
     # ---- one request ----------------------------------------------------------------------------------------------
 
     async def _answer(self, run: _Run) -> None:
-        request, era = run.request, run.era
+        request, visit, caller = run.request, run.visit, run.caller
+        era, exchange = visit.era, visit.exchange
         capabilities: Mapping[str, Any] = {}
         if era == "modern":
-            check_modern(request, run.headers)
+            check_modern(request, visit.headers)
         elif META_VERSION in request.meta:
             # a modern client that forgot its header must not be told about sessions
             raise WireError(HEADER_MISMATCH, "Header mismatch: MCP-Protocol-Version is missing")
-        elif request.method != "initialize" and run.caller.session:
-            capabilities = self._session(run.caller)
+        elif request.method != "initialize" and caller.session:
+            capabilities = self._session(caller)
         handler = (self._modern if era == "modern" else self._legacy).get(request.method)
         if handler is not None:
             # nothing to cancel and nothing to stream: no task, no watcher
-            result = await handler(request, run.caller)
-            await self._finish(run, result, self._session_header(request, run.caller))
+            await self._finish(run, await handler(request, caller), self._session_header(request, caller))
             return
-        end = ClientEnd(
-            request, era, run.exchange, run.caller.tenant.name, run.caller.session, capabilities, self._questions
-        )
-        run.caller = replace(run.caller, client=end)
+        end = ClientEnd(request, era, exchange, caller.tenant.name, caller.session, capabilities, self._questions)
+        run = replace(run, caller=replace(caller, client=end))
         if era == "modern" and request.method == "subscriptions/listen":
             await self._listen(run)
             return
         if request.method in _ONE_ERA and request.method not in _ONE_ERA_OF[era]:
             raise WireError(METHOD_NOT_FOUND, f"Method not found: {request.method[:64]}")
-        answer = await self._watched(self._work(run), run)
+        key = (caller.tenant.name, caller.session, run.id) if caller.session else None
+        answer = await self._running.watched(self._work(run), visit.receive, exchange, era, key)
         if answer is None:
             # a cancelled request gets no response (cancellation section, all revisions)
-            run.error_type = ErrorClass.CANCELLED
-            await run.exchange.finish(202, b"")
+            visit.error_type = ErrorClass.CANCELLED
+            await exchange.finish(202, b"")
             return
         if answer.get("isError"):
-            run.error_type = "tool_error"
+            visit.error_type = "tool_error"
         await self._finish(run, answer)
 
     def _work(self, run: _Run) -> Coroutine[Any, Any, Mapping[str, Any]]:
@@ -288,49 +272,15 @@ class McpEndpoint:
         if request.method != "tools/call":
             return self._facade.request(run.caller, request.method, request.params)
         call = parse_call(request.params)
-        run.tool = call.name
+        run.visit.tool = call.name
         retry = Retry(bytes(call.answers) or None, call.state)
         return self._facade.call_tool(run.caller, call.name, bytes(call.arguments), request.meta, retry)
 
     async def _finish(
         self, run: _Run, result: Mapping[str, Any], headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        body = result_bytes(run.id, self._dress(result, run.request.method, run.era))
-        await run.exchange.finish(200, body, headers)
-
-    async def _watched(self, work: Coroutine[Any, Any, Mapping[str, Any]], run: _Run) -> Mapping[str, Any] | None:
-        """Run a call and watch its connection: a closed one is the cancellation in the modern era, and only there.
-
-        Returns:
-            the result, or None when the call was cancelled.
-        """
-        exchange, session = run.exchange, run.caller.session
-        task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(disconnected(run.receive))
-        key = (run.caller.tenant.name, session, run.id) if session else None
-        if key is not None:
-            self._in_flight[key] = task
-        try:
-            while not task.done():
-                waiting: set[asyncio.Future[Any]] = {task} if gone.done() else {task, gone}
-                timeout = KEEPALIVE_S if exchange.accepts_stream and not gone.done() else None
-                done, _ = await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                if gone in done:
-                    exchange.gone = True
-                    if run.era == "modern":
-                        task.cancel()
-                elif not done:
-                    await exchange.keep_alive()
-        finally:
-            gone.cancel()
-            # a client that uses an id twice has only the later call under it
-            if key is not None and self._in_flight.get(key) is task:
-                del self._in_flight[key]
-            if not task.done():
-                # the server itself is stopping: the call must not outlive its request
-                task.cancel()
-                await asyncio.wait({task})
-        return None if task.cancelled() else task.result()
+        body = result_bytes(run.id, self._dress(result, run.request.method, run.visit.era))
+        await run.visit.exchange.finish(200, body, headers)
 
     def _dress(self, result: Mapping[str, Any], method: str, era: Era) -> Mapping[str, Any]:
         """Add what only one era has: resultType, server info and cache hints are words of 2026-07-28."""
@@ -392,124 +342,54 @@ class McpEndpoint:
 
     # ---- notifications and subscriptions ----------------------------------------------------------------------------
 
-    async def _notified(
-        self,
-        request: Request,
-        era: Era,
-        version: str | None,
-        headers: Headers,
-        principal: Principal,
-        exchange: Exchange,
-    ) -> None:
+    async def _notified(self, request: Request, visit: _Visit, principal: Principal) -> None:
         """Acknowledge a notification; a legacy cancel finds its call by tenant, session and request id together."""
-        if era == "modern":
-            if version not in MODERN:
-                await exchange.finish(400, error_bytes(None, unsupported_version(version)))
-                return
+        if visit.era == "modern":
+            if visit.version not in MODERN:
+                raise unsupported_version(visit.version)
         elif request.method == "notifications/cancelled":
-            session = headers.get(b"mcp-session-id")
+            session = visit.headers.get(b"mcp-session-id")
             target = parse_params(request.params).get("requestId")
             if session is not None and isinstance(target, (str, int)):
-                running = self._in_flight.get((principal.tenant, session, target))
-                if running is not None:
-                    running.cancel()
-        await exchange.finish(202, b"")
+                self._running.cancel(principal.tenant, session, target)
+        await visit.exchange.finish(202, b"")
 
-    async def _replied(
-        self, reply: Reply, era: Era, headers: Headers, principal: Principal, exchange: Exchange
-    ) -> None:
+    async def _replied(self, reply: Reply, visit: _Visit, principal: Principal) -> None:
         """A client's answer to what it was asked on a stream; only its own session's questions can be answered."""
-        session = headers.get(b"mcp-session-id") or ""
-        if era == "modern" or not self._sessions.open(session, principal.tenant, principal.key_id):
-            wrong = WireError(INVALID_REQUEST, "Body must be one JSON-RPC request or notification: nothing was asked")
-            await exchange.finish(400, error_bytes(None, wrong))
-            return
+        session = visit.headers.get(b"mcp-session-id") or ""
+        if visit.era == "modern" or self._sessions.open(session, principal.tenant, principal.key_id) is None:
+            raise WireError(INVALID_REQUEST, "Body must be one JSON-RPC request or notification: nothing was asked")
         self._questions.answered(principal.tenant, session, reply)
-        await exchange.finish(202, b"")
+        await visit.exchange.finish(202, b"")
 
     async def _listen(self, run: _Run) -> None:
-        if not run.exchange.accepts_stream:
-            await run.exchange.finish(406, error_bytes(run.id, WireError(INVALID_REQUEST, "Not Acceptable")))
-            return
+        visit, caller = run.visit, run.caller
+        if not visit.exchange.accepts_stream:
+            raise HttpRefused(406, "Accept must cover text/event-stream")
         params = parse_params(run.request.params)
-        with self._stream_of(run.caller.tenant.name):
-            ended = await listen(self._facade, run.caller, run.id, params, run.receive, run.exchange, self._stopping)
+        with self._streams.one_of(caller.tenant.name):
+            ended = await listen(self._facade, caller, run.id, params, visit.receive, visit.exchange, self._stopping)
         if ended:
             result = {"resultType": "complete", "_meta": {META_SUBSCRIPTION: run.id}}
-            await run.exchange.finish(200, result_bytes(run.id, result))
+            await visit.exchange.finish(200, result_bytes(run.id, result))
 
-    async def _watch(self, headers: Headers, principal: Principal, receive: Receive, send: Send) -> None:
-        """GET: a session's stream of announcements, where there is anything to announce. Raises HttpRefused."""
-        session = headers.get(b"mcp-session-id") or ""
-        caller = Caller(
-            "req_" + secrets.token_hex(8),
-            self._tenant_of(principal.tenant),
-            principal.key_id,
-            principal.scopes,
-            headers.get(b"mcp-protocol-version") or ASSUMED_LEGACY,
-            session,
-            live=partial(self._authenticator.is_live, principal.key_id),
-        )
-        if era_of(headers.get(b"mcp-protocol-version")) == "modern" or not self._facade.announces(caller):
+    async def _watch(self, visit: _Visit, principal: Principal) -> None:
+        """GET: a session's stream of announcements, where there is anything to announce."""
+        visit.tenant = principal.tenant
+        caller = self._caller(visit, principal, visit.headers.get(b"mcp-session-id") or "")
+        if visit.era == "modern" or not self._facade.announces(caller):
             raise HttpRefused(405, "only POST is served here", ((b"allow", b"POST"),))
-        exchange = Exchange(send, _accepts_stream(headers))
-        if not session or not exchange.accepts_stream:
+        if not caller.session or not visit.exchange.accepts_stream:
             raise HttpRefused(
                 405, "a GET opens the event stream of a session, and nothing else", ((b"allow", b"POST"),)
             )
         self._session(caller)
-        try:
-            with self._stream_of(caller.tenant.name):
-                ended = await watch(self._facade, caller, receive, exchange, self._stopping)
-        except GatewayError as limited:
-            raise HttpRefused(429, limited.message, ((b"retry-after", b"60"),)) from None
+        with self._streams.one_of(caller.tenant.name):
+            ended = await watch(self._facade, caller, visit.receive, visit.exchange, self._stopping)
         if ended:
-            await exchange.finish(200, b"")
-
-    @contextmanager
-    def _stream_of(self, tenant: str) -> Iterator[None]:
-        """Open streams are the dearest thing a client can hold for nothing. Raises GatewayError(RATE_LIMITED)."""
-        if self._streams[tenant] >= MAX_STREAMS:
-            raise GatewayError(
-                ErrorClass.RATE_LIMITED, f"{MAX_STREAMS} streams of this tenant are open", retry_after_s=60
-            )
-        self._streams[tenant] += 1
-        try:
-            yield
-        finally:
-            self._streams[tenant] -= 1
-            if not self._streams[tenant]:
-                del self._streams[tenant]
+            await visit.exchange.finish(200, b"")
 
 
 def _accepts_stream(headers: Headers) -> bool:
     accept = headers.get(b"accept") or ""
     return "text/event-stream" in accept or "*/*" in accept
-
-
-async def _finish_refused(exchange: Exchange, request_id: RequestId, era: Era, refused: Refused) -> None:
-    """A missing scope is 403 with the challenge of RFC 6750 section 3.1; our own refusals are -32602 or -32601."""
-    if refused.reason == "forbidden":
-        challenge = f'Bearer error="insufficient_scope", scope="{refused.scope}"'.encode()
-        wrong = WireError(FORBIDDEN_CODE, refused.message)
-        await exchange.finish(403, error_bytes(request_id, wrong), ((b"www-authenticate", challenge),))
-        return
-    if refused.code is not None:
-        # An upstream's code says nothing about this exchange: its "method not found" must not read as our 404. But what
-        # our client did not declare is about this client, and is 400 whoever misses it.
-        status = error_status(era, refused.code) if refused.code == MISSING_CAPABILITY else 200
-        wrong = WireError(refused.code, refused.message, refused.data)
-        await exchange.finish(status, error_bytes(request_id, wrong))
-        return
-    code = METHOD_NOT_FOUND if refused.reason == "unknown_method" else INVALID_PARAMS
-    wrong = WireError(code, refused.message, refused.data)
-    await exchange.finish(error_status(era, wrong.code), error_bytes(request_id, wrong))
-
-
-async def _finish_limited(exchange: Exchange, request_id: RequestId, failed: GatewayError) -> None:
-    """A limit outside a tool call: 429 with Retry-After (RFC 6585). Other failures are 503."""
-    limited = failed.error_class in (ErrorClass.RATE_LIMITED, ErrorClass.QUOTA_EXCEEDED)
-    data = {"class": failed.error_class, "retryAfter": failed.retry_after_s}
-    wrong = WireError(LIMIT_CODE if limited else INTERNAL_ERROR, str(failed), data)
-    extra = ((b"retry-after", b"%d" % max(1, round(failed.retry_after_s or 1))),)
-    await exchange.finish(429 if limited else 503, error_bytes(request_id, wrong), extra)

@@ -7,13 +7,16 @@ one carries nothing. Between news a comment line every 15 seconds tells proxies 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from gateway.edge.eras import META_SUBSCRIPTION
 from gateway.edge.exchange import KEEPALIVE_S, Exchange
-from gateway.edge.http import Receive
+from gateway.edge.http import Receive, disconnected
 from gateway.edge.wire import INVALID_PARAMS, RequestId, WireError, notification_bytes
+from gateway.errors import ErrorClass, GatewayError
 from gateway.facade.base import Caller, Facade
 from gateway.facade.changes import (
     PROMPTS_CHANGED,
@@ -28,11 +31,35 @@ FLAGS = {
     "promptsListChanged": PROMPTS_CHANGED,
     "resourcesListChanged": RESOURCES_CHANGED,
 }
+MAX_STREAMS = 200
+"""Streams that one tenant may have open on one path."""
 MAX_URIS = 1_000
 MAX_URI_CHARS = 64 * 1024
 """All URIs of one stream together."""
 LOOK_S = 1.0
 """How often a stream looks whether its key still holds, seconds: a revocation ends it."""
+
+
+class OpenStreams:
+    """Counts streams by tenant: an open one is the dearest thing a client can hold for nothing."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one_of(self, tenant: str) -> Iterator[None]:
+        """Hold one. Raises GatewayError(RATE_LIMITED)."""
+        if self._open[tenant] >= MAX_STREAMS:
+            raise GatewayError(
+                ErrorClass.RATE_LIMITED, f"{MAX_STREAMS} streams of this tenant are open", retry_after_s=60
+            )
+        self._open[tenant] += 1
+        try:
+            yield
+        finally:
+            self._open[tenant] -= 1
+            if not self._open[tenant]:
+                del self._open[tenant]
 
 
 async def listen(
@@ -113,12 +140,6 @@ async def _tell(
     finally:
         for waiting in (gone, stop, news):
             waiting.cancel()
-
-
-async def disconnected(receive: Receive) -> None:
-    """Returns when the client has closed its side."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _uris(asked: Any) -> list[str]:

@@ -21,6 +21,9 @@ HEAD_S = 0.3
 BODY_S = 0.9
 
 
+CLOSE = ((b"connection", b"close"),)
+
+
 @dataclass
 class Served:
     """A server on loopback that answers with the body it got.
@@ -37,12 +40,12 @@ class Served:
     async def app(self, scope: Any, receive: Any, send: Any) -> None:
         self.scopes.append(scope)
         if scope["path"] == "/early":
-            await send_refusal(send, HttpRefused(401, "early"), unread=scope["query_string"] == b"close")
+            await send_refusal(send, HttpRefused(401, "early", CLOSE if scope["query_string"] == b"close" else ()))
             return
         try:
             body = await read_body(receive, LIMIT)
         except HttpRefused as refused:
-            await send_refusal(send, refused, unread=True)
+            await send_refusal(send, HttpRefused(refused.status, refused.message, CLOSE))
             return
         self.bodies.append(body)
         if body is not None:
