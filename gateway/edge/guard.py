@@ -1,6 +1,6 @@
-"""What one connection may cost before a request has reached the application: sizes and deadlines of heads and bodies.
+"""What one connection may cost outside the application: sizes and deadlines of heads and bodies, and of taking answers.
 
-uvicorn's protocol limits neither. Measured without this: 8,000 small headers stop the event loop for seconds in
+uvicorn's protocol limits none of them. Measured without this: 8,000 small headers stop the event loop for seconds in
 frameworks that index them, a header of 1 MB is accepted, and whoever sends one byte a second is kept for ever.
 
 * Too many or too long headers: 431. A target over 8 KiB: 414. A target that is not a path: 421 (RFC 9112, 3.2.2: the
@@ -8,6 +8,8 @@ frameworks that index them, a header of 1 MB is accepted, and whoever sends one 
   in HTTP/1.1 (RFC 9112, 6.1), trailers, and all that the parser calls malformed: 400.
 * A head or a body that is not complete in time, or a body of which nothing comes for a third of that time: 408.
 * A connection on which no request begins is closed like an idle one.
+* An answer of which the client takes nothing for some time: the connection is aborted. Closing it would wait for the
+  client, and keep the answer in memory as long as it likes.
 * ``Upgrade`` is ignored, as RFC 9110, 7.8 allows: Java's client asks for h2c with its first POST, and the parser would
   drop the body of that.
 * An answer given before the request has ended closes the connection, but only after the client could read it: closing
@@ -46,7 +48,7 @@ def _check_uvicorn() -> None:
     """
     ours: dict[Any, str] = {
         HttpToolsProtocol: "connection_made connection_lost on_message_begin on_header on_headers_complete "
-        "on_message_complete on_response_complete send_400_response timeout_keep_alive_handler "
+        "on_message_complete on_response_complete send_400_response timeout_keep_alive_handler pause_writing "
         "_unset_keepalive_if_required",
         HttpToolsProtocol.__init__: "loop parser transport cycle pipeline server_state timeout_keep_alive "
         "timeout_keep_alive_task",
@@ -75,12 +77,15 @@ class HttpLimits:
         head_bytes: request line and headers together.
         head_s: seconds from the first byte of a head to its last.
         body_s: seconds for a whole body; a third of it may pass without a byte.
+        stall_s: seconds in which a client must take something of an answer that waits to be sent. The kernel's own
+            buffer, which may be some MB, hides what it takes in smaller steps.
     """
 
     headers: int = 100
     head_bytes: int = 32 * 1024
     head_s: float = 5.0
     body_s: float = 30.0
+    stall_s: float = 60.0
 
 
 def guarded(limits: HttpLimits) -> type[HttpToolsProtocol]:
@@ -100,7 +105,7 @@ class _Guarded(HttpToolsProtocol):
     """One connection.
 
     Mutable state: how much of a request has come and since when; ``_timer``, while one has not come whole; ``_over``,
-    once nothing that still comes counts.
+    once nothing that still comes counts; ``_untaken`` and ``_taking``, while an answer waits for the client.
     """
 
     limits: HttpLimits
@@ -115,6 +120,8 @@ class _Guarded(HttpToolsProtocol):
         self._last = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
+        self._untaken = 0  # bytes of answers that waited when it was last looked
+        self._taking: asyncio.TimerHandle | None = None
         self._socket: _Lingering
         self.url = b""
 
@@ -127,6 +134,8 @@ class _Guarded(HttpToolsProtocol):
         self._over = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._taking is not None:
+            self._taking.cancel()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._socket.closed()
@@ -250,6 +259,29 @@ class _Guarded(HttpToolsProtocol):
         what = "body" if self._phase is _Phase.BODY else "head"
         self._refuse(HttpRefused(408, f"the {what} of the request took too long"))
 
+    # ---- output -----------------------------------------------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.watch_taking()
+
+    def watch_taking(self) -> None:
+        """Answers wait for the client from here on: it must go on taking them."""
+        if self._taking is None:
+            self._untaken = self._socket.get_write_buffer_size()
+            self._taking = self.loop.call_later(self.limits.stall_s, self._check_taking)
+
+    def _check_taking(self) -> None:
+        """Progress counts and not a deadline: a large answer may take long on a thin line."""
+        self._taking = None
+        waiting = self._socket.get_write_buffer_size()
+        if waiting and waiting >= self._untaken:
+            log.info("connection aborted: the client takes nothing of its answer", extra={"bytes": waiting})
+            self._over = True
+            self._socket.abort()
+        elif waiting:
+            self.watch_taking()
+
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def _answering(self) -> bool:
@@ -300,6 +332,8 @@ class _Lingering:
             self.linger()
         else:
             self._transport.close()
+            if self._transport.get_write_buffer_size():
+                self._connection.watch_taking()
 
     def linger(self) -> None:
         """Send the end of our side and drop what still comes, until the client closes or its time is over."""

@@ -19,6 +19,8 @@ from tests.companions import RawClient, RawResponse, eventually
 LIMIT = 100_000
 HEAD_S = 0.3
 BODY_S = 0.9
+STALL_S = 0.3
+LARGE = 60_000_000
 
 
 CLOSE = ((b"connection", b"close"),)
@@ -48,7 +50,9 @@ class Served:
             await send_refusal(send, HttpRefused(refused.status, refused.message, CLOSE))
             return
         self.bodies.append(body)
-        if body is not None:
+        if scope["path"] == "/large":
+            await send_response(send, 200, bytes(LARGE))
+        elif body is not None:
             await send_response(send, 200, b"got " + body)
 
     async def ask(self, *pieces: bytes) -> RawResponse:
@@ -67,7 +71,7 @@ async def served() -> AsyncIterator[Served]:
             yield
 
     served = Served()
-    limits = HttpLimits(headers=30, head_bytes=8_192 + 4_096, head_s=HEAD_S, body_s=BODY_S)
+    limits = HttpLimits(headers=30, head_bytes=8_192 + 4_096, head_s=HEAD_S, body_s=BODY_S, stall_s=STALL_S)
     config = uvicorn.Config(
         served.app,
         interface="asgi3",
@@ -338,3 +342,43 @@ async def test_a_body_without_end_is_given_up(served: Served) -> None:
             response = await client.response()
             flooding.cancel()
         assert (response.status, response.headers["connection"]) == (413, "close")
+
+
+# ---- answers that nobody takes ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def reader(served: Served) -> AsyncIterator[socket.socket]:
+    """A client that asked for a large answer and reads of it what the test reads."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(client, ("127.0.0.1", served.port))
+        await loop.sock_sendall(client, post(target=b"/large"))
+        yield client
+
+
+async def take(client: socket.socket, most: int) -> int:
+    """Read that many bytes, or fewer when the server ends the connection."""
+    count = 0
+    with contextlib.suppress(ConnectionResetError):
+        while count < most:
+            piece = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, most - count), 5)
+            if not piece:
+                break
+            count += len(piece)
+    return count
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(reader: socket.socket) -> None:
+    await asyncio.sleep(4 * STALL_S)
+    assert await take(reader, LARGE) < LARGE
+
+
+async def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(reader: socket.socket) -> None:
+    taken = 0
+    for _ in range(10):  # four times as long as it may take nothing
+        taken += await take(reader, LARGE // 10)
+        await asyncio.sleep(STALL_S * 0.4)
+    assert taken == LARGE
