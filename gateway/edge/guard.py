@@ -265,6 +265,12 @@ class _Guarded(HttpToolsProtocol):
         super().pause_writing()
         self.watch_taking()
 
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._taking is not None and not self._socket.is_closing():
+            self._taking.cancel()
+            self._taking = None
+
     def watch_taking(self) -> None:
         """Answers wait for the client from here on: it must go on taking them."""
         if self._taking is None:

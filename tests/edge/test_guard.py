@@ -20,7 +20,7 @@ LIMIT = 100_000
 HEAD_S = 0.3
 BODY_S = 0.9
 STALL_S = 0.3
-LARGE = 60_000_000
+LARGE = 30_000_000
 
 
 CLOSE = ((b"connection", b"close"),)
@@ -51,7 +51,7 @@ class Served:
             return
         self.bodies.append(body)
         if scope["path"] == "/large":
-            await send_response(send, 200, bytes(LARGE))
+            await send_response(send, 200, bytes(2 * LARGE if scope["query_string"] else LARGE))
         elif body is not None:
             await send_response(send, 200, b"got " + body)
 
@@ -382,3 +382,13 @@ async def test_a_client_that_takes_its_answer_slowly_gets_all_of_it(reader: sock
         taken += await take(reader, LARGE // 10)
         await asyncio.sleep(STALL_S * 0.4)
     assert taken == LARGE
+
+
+async def test_the_time_for_one_answer_is_not_that_of_the_next(reader: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    due = loop.time() + STALL_S
+    first = await take(reader, LARGE)
+    await asyncio.sleep(due - loop.time() - 0.05)
+    await loop.sock_sendall(reader, post(target=b"/large?twice"))
+    await asyncio.sleep(STALL_S * 0.6)
+    assert first + await take(reader, 2 * LARGE) == 3 * LARGE
