@@ -329,16 +329,21 @@ async def serving(folder: Path, content: Mapping[str, Any], **env: str) -> Async
         async with httpx2.AsyncClient(timeout=60, limits=httpx2.Limits(max_connections=200)) as client:
             yield Running(process, found["tenants"], found["admin"], keys, folder, client, log)
     finally:
-        if process.returncode is None:
-            process.terminate()
-        try:
-            async with asyncio.timeout(15):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await end(process)
         if reading is not None:
             await reading
+
+
+async def end(process: asyncio.subprocess.Process) -> None:
+    """Ask a program to end, as an operator would; make it end when it does not."""
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(15):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
 
 
 async def _collect(stream: asyncio.StreamReader, log: list[str]) -> None:

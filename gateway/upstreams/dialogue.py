@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -351,6 +351,29 @@ class Dialogue:
 
     def _malformed(self, reason: str) -> UpstreamFailed:
         return UpstreamFailed(self._upstream, "call", f"its answer was malformed: {reason}", delivered=True)
+
+
+class ByDialogue:
+    """What connectors over one stream share of :class:`gateway.upstreams.base.Connector`; they set ``_dialogue``."""
+
+    _dialogue: Dialogue
+
+    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
+        """See :class:`gateway.upstreams.base.Connector`."""
+        return await self._dialogue.follow(uris, timeout_s)
+
+    def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+        """See :class:`gateway.upstreams.base.Connector`. Here every tool can be called."""
+        return {}
+
+    @property
+    def closed(self) -> bool:
+        """See :class:`gateway.upstreams.base.Connector`."""
+        return self._dialogue.closed.done()
+
+    async def wait_closed(self) -> UpstreamFailed:
+        """See :class:`gateway.upstreams.base.Connector`."""
+        return await asyncio.shield(self._dialogue.closed)
 
 
 def _fail(waiting: Waiting, failure: GatewayError) -> None:

@@ -8,7 +8,7 @@ is the connection: when it ends, everything in flight has failed and the connect
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urljoin
@@ -19,13 +19,12 @@ from gateway.upstreams import era, rpc
 from gateway.upstreams.base import (
     MAX_MESSAGE_BYTES,
     Beside,
-    RpcFailed,
     ServerInfo,
     Stage,
     UpstreamFailed,
     UpstreamTimedOut,
 )
-from gateway.upstreams.dialogue import Dialogue, Waiting
+from gateway.upstreams.dialogue import ByDialogue, Dialogue, Waiting
 from gateway.upstreams.errands import Errands, send_off
 from gateway.upstreams.httphead import BadTarget, Target, parse_target, request_head
 from gateway.upstreams.httpreply import Reply, ReplyReader, media_type
@@ -57,7 +56,7 @@ async def begins_with_endpoint(answer: Answer) -> bool:
     return False
 
 
-class LegacySseConnector:
+class LegacySseConnector(ByDialogue):
     """One server that is reached over HTTP+SSE.
 
     Args:
@@ -130,23 +129,6 @@ class LegacySseConnector:
     ) -> bytes:
         """See :class:`gateway.upstreams.base.Connector`."""
         return self._dialogue.result(await self._dialogue.request(method, params, timeout_s, beside))
-
-    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
-        """See :class:`gateway.upstreams.base.Connector`."""
-        return await self._dialogue.follow(uris, timeout_s)
-
-    def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-        """See :class:`gateway.upstreams.base.Connector`. Here every tool can be called."""
-        return {}
-
-    @property
-    def closed(self) -> bool:
-        """See :class:`gateway.upstreams.base.Connector`."""
-        return self._dialogue.closed.done()
-
-    async def wait_closed(self) -> UpstreamFailed:
-        """See :class:`gateway.upstreams.base.Connector`."""
-        return await asyncio.shield(self._dialogue.closed)
 
     async def close(self) -> None:
         """See :class:`gateway.upstreams.base.Connector`. Takes some seconds at the very most."""

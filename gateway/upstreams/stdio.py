@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,12 @@ from gateway.upstreams.base import (
     MODERN_VERSION,
     Beside,
     Era,
-    RpcFailed,
     ServerInfo,
     UpstreamFailed,
     UpstreamTimedOut,
 )
 from gateway.upstreams.child import Child
-from gateway.upstreams.dialogue import Dialogue, Noise, Waiting
+from gateway.upstreams.dialogue import ByDialogue, Dialogue, Noise, Waiting
 from gateway.upstreams.environment import CommandNotFound, child_environment, find_command, secrets_of
 from gateway.upstreams.framer import LineFramer, LineTooLong
 from gateway.upstreams.redact import Redactor
@@ -36,7 +35,7 @@ PROBE_S = 3.0
 """How long ``server/discover`` may stay unanswered before ``initialize`` is sent too, seconds."""
 
 
-class StdioConnector:
+class StdioConnector(ByDialogue):
     """One started server.
 
     Args:
@@ -122,23 +121,6 @@ class StdioConnector:
         if response.error is not None and era.doubts_era(self._dialogue.era, method, response) == "yes":
             raise self._lose("handshake", "it no longer speaks the protocol version it began with")
         return self._dialogue.result(response)
-
-    async def follow(self, uris: Collection[str], timeout_s: float) -> Mapping[str, RpcFailed]:
-        """See :class:`gateway.upstreams.base.Connector`."""
-        return await self._dialogue.follow(uris, timeout_s)
-
-    def plan_calls(self, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-        """See :class:`gateway.upstreams.base.Connector`. Here every tool can be called."""
-        return {}
-
-    @property
-    def closed(self) -> bool:
-        """See :class:`gateway.upstreams.base.Connector`."""
-        return self._dialogue.closed.done()
-
-    async def wait_closed(self) -> UpstreamFailed:
-        """See :class:`gateway.upstreams.base.Connector`."""
-        return await asyncio.shield(self._dialogue.closed)
 
     async def close(self) -> None:
         """See :class:`gateway.upstreams.base.Connector`. Takes about six seconds at the very most."""

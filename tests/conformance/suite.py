@@ -19,6 +19,8 @@ from pathlib import Path
 
 import yaml
 
+from tests.running import end
+
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
 PACKAGE = FOLDER / "node_modules" / "@modelcontextprotocol" / "conformance"
@@ -193,11 +195,4 @@ async def companion(*arguments: str) -> AsyncIterator[str]:
         assert line, f"{' '.join(arguments)} did not start"
         yield line
     finally:
-        if process.returncode is None:
-            process.terminate()
-        try:
-            async with asyncio.timeout(15):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        await end(process)
