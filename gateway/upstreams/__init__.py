@@ -16,7 +16,8 @@ Two types to know: :class:`~gateway.upstreams.federation.Federation` (all upstre
                     which arguments are headers too
 ``legacy_sse``      servers that are reached in the way of 2024-11-05
 ``lifecycle``       states, transitions, backoff; pure
-``supervisor``      one upstream and its owner task; ``listing`` reads its tools, ``results`` the answers of calls
+``supervisor``      one upstream and its owner task; ``listing`` reads its tools, ``results`` the answers of calls,
+                    ``following`` keeps the resources whose updates are wanted
 ``federation``      all of them together
 ``redact``          makes foreign text fit to be shown
 ==================  ====================================================================================

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as _random
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
@@ -31,6 +30,7 @@ from gateway.upstreams.base import (
     UpstreamFailed,
     UpstreamTimedOut,
 )
+from gateway.upstreams.following import Following
 from gateway.upstreams.http import HttpConnector
 from gateway.upstreams.legacy_sse import LegacySseConnector, OldTransport
 from gateway.upstreams.lifecycle import (
@@ -54,9 +54,6 @@ DEBOUNCE_S = 0.25
 
 PATIENCE_S = 5.0
 """How long a call waits for an upstream that is just starting, seconds."""
-
-MAX_FOLLOWED = 1_000
-"""Resources of one upstream whose updates are wanted at once."""
 
 Place = Callable[[], AbstractAsyncContextManager[None]]
 
@@ -107,9 +104,7 @@ class Upstream:
         self._old_transport = False  # it turned out to speak HTTP+SSE
         self._attempts = 0
         self._failures = 0  # in a row
-        self._following = asyncio.Lock()  # held while the connector is told what to follow
-        # resources whose updates somebody wants, the last wanted last; changed by follow() only, told to each connector
-        self._followed: OrderedDict[str, None] = OrderedDict()
+        self._following = Following(name, config.call_timeout)
         # set by anybody, waited for by run() or by calls
         self._stale = asyncio.Event()  # the list should be read again
         self._attempted = asyncio.Event()  # the first start has ended, either way
@@ -184,36 +179,7 @@ class Upstream:
         Raises:
             RpcFailed: the server refused. UpstreamFailed, UpstreamTimedOut
         """
-        connector = await self._serving(self.config.call_timeout)
-        async with self._following:
-            if uri in self._followed:
-                self._followed.move_to_end(uri)
-                return
-            self._followed[uri] = None
-            if len(self._followed) > MAX_FOLLOWED:
-                self._followed.popitem(last=False)
-            try:
-                refused = await connector.follow(tuple(self._followed), self.config.call_timeout)
-            except (GatewayError, asyncio.CancelledError):
-                del self._followed[uri]
-                raise
-            for other in refused:
-                self._followed.pop(other, None)
-        if uri in refused:
-            raise refused[uri]
-
-    async def _follow_again(self, connector: Connector) -> None:
-        """Over a new connection, everything that was followed over the last one."""
-        async with self._following:
-            if not self._followed:
-                return
-            try:
-                refused = await connector.follow(tuple(self._followed), self.config.call_timeout)
-            except GatewayError as error:
-                log.warning("upstream %s: its resources could not be followed again: %s", self.name, error)
-                return
-            for uri in refused:
-                del self._followed[uri]
+        await self._following.want(uri, await self._serving(self.config.call_timeout))
 
     async def first_attempt(self) -> None:
         """Returns when the first start has succeeded or failed."""
@@ -306,7 +272,7 @@ class Upstream:
                 listing = await list_tools(connector, self.name, info, self.config.list_timeout)
             ready_at = loop.time()
             self._ready(connector, info, listing, (ready_at - began) * 1000)
-            await self._follow_again(connector)
+            await self._following.again(connector)
             failure = await self._serve(connector, info)
         except OldTransport:
             raise

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gateway.config.model import HttpUpstream, StdioUpstream
-from gateway.upstreams import supervisor
+from gateway.upstreams import following
 from gateway.upstreams.base import RpcFailed
 from gateway.upstreams.supervisor import Upstream
 from tests.companions import Control, eventually, faulty_command, faulty_http, free_port
@@ -114,7 +114,7 @@ async def test_a_refusal_is_told_and_forgotten() -> None:
 
 
 async def test_of_too_many_the_first_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "MAX_FOLLOWED", 2)
+    monkeypatch.setattr(following, "MAX_FOLLOWED", 2)
     async with library("http", "--era", "modern") as shelf:
         for uri in ("note://1", "note://2", "note://3"):
             await shelf.upstream.follow(uri)
